@@ -1,9 +1,9 @@
-"""Open stores: places that callers, datasets and catalogues name.
+"""Open stores for locations that callers, datasets and catalogues specify.
 
-A manifest names base paths, a row the URI of its value. They may come from somebody other than the
-caller, so these places are opened with the options that the caller gave for them, or with those
-of the root if they are in the same bucket or on the same host. Other schemes than that of the
-root, other web servers, and all that fsspec opens have to be allowed by name.
+A manifest lists base paths, and a row may have the URI of its value. These locations may come from
+somebody other than the caller. So glaive opens them with the options that the caller gave for them.
+A location in the same bucket or on the same host gets the options of the root. The caller must
+allow by name: a scheme other than the root's, another web server, and all locations of fsspec.
 
 Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 """
@@ -50,10 +50,10 @@ from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.process import now_ns, renewed
 from glaive.types import ByteRange
 
-# --- From a path or URI to the store that holds it --------------------------------------
+# --- Open the store of a path or URI ----------------------------------------------------
 
 _unnamed = count(1)
-"""Numbers of the locations in memory without a name."""
+"""Numbers for the locations in memory without a name."""
 
 
 def open_store(
@@ -61,14 +61,14 @@ def open_store(
 ) -> ObjectStore:
     """Return a store rooted at a directory, bucket prefix or location in memory.
 
-    Nothing is read. The URI must come from the caller: locations that a dataset names are opened
-    by :func:`glaive.io.access.open_named`.
+    Nothing is read. The URI must come from the caller. For locations that a dataset contains, use
+    :func:`glaive.io.access.open_named`.
 
     Raises
     ------
     OptionError
-        The scheme is unknown or followed by a single slash, the location is not a string, is empty
-        or has a character that no name has, or a storage option has an invalid value.
+        The scheme is unknown or followed by a single slash. The location is not a string, is empty
+        or has an invalid character. Or a storage option has an invalid value.
     MissingDependencyError
         The scheme needs a package that is not installed.
     """
@@ -88,7 +88,7 @@ def open_store(
     if scheme in LOCAL_SCHEMES:
         return LocalStore(path_of_file_uri(text), options)
     if scheme == "memory" and not rest.strip("/"):
-        rest = f"unnamed-{next(_unnamed)}"  # one of its own each time, as in pylance
+        rest = f"unnamed-{next(_unnamed)}"  # a new location each time, as in pylance
     if not rest.strip("/"):
         raise OptionError(f"{text}: no bucket or name after {scheme}://")
     if scheme not in SCHEMES:
@@ -118,10 +118,10 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
 
 
 def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
-    """Open another location of the caller, such as a branch beside an opened dataset.
+    """Open another location of the caller, such as a branch of an opened dataset.
 
-    Opened with the same storage options, which expire with them, and the password that the
-    caller's URI had.
+    The location has the same storage options, with the same expiry, and the password of the
+    caller's URI.
     """
     uri = with_secret(uri, store.secret)
     return store.again(uri) or open_store(uri, store.options)
@@ -130,9 +130,9 @@ def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
 def open_object(
     uri: str, storage_options: Mapping[str, str] | None = None
 ) -> tuple[ObjectStore, str]:
-    """Return the store of the location that holds an object, and the object's path there.
+    """Return the store of the location that contains an object, and the object's path in it.
 
-    Nothing is read. Errors as for :func:`open_store`; no object's URI ends with a slash.
+    Nothing is read. :func:`open_store` lists the errors; a URI that ends with a slash is one, too.
     """
     text = uri = with_slashes(uri)
     is_local = uri.partition("://")[0].lower() in LOCAL_SCHEMES
@@ -145,30 +145,30 @@ def open_object(
     return open_store(f"local://{folder}" if is_local else folder, storage_options), name
 
 
-# --- A store whose credentials expire: opened again with new ones before they do --------
-# Whoever gave them, such as a catalogue, is asked for others a minute ahead. Readers that are open
-# go on with the new ones.
+# --- A store with credentials that expire: it is opened again with new ones in time -----
+# A minute before, glaive asks their source, such as a catalogue, for new credentials. Readers that
+# are open continue with these.
 
 # ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
 
 
 EXPIRES = "expires_at_millis"
-"""The option with the time, in milliseconds since 1970, until which the others are valid."""
+"""The option with the time, in milliseconds since 1970, at which the options expire."""
 
 _AHEAD = "refresh_offset_millis"
 _DEFAULT_AHEAD = 60_000
 
 
 class ExpiringOptions(dict[str, str]):
-    """Storage options that expire, and who has newer ones.
+    """Storage options that expire, with a function that returns newer options.
 
     Parameters
     ----------
     options
-        With an entry ``expires_at_millis``, and perhaps ``refresh_offset_millis``: how long before
-        that time others are asked for; a minute by default.
+        Options with an entry ``expires_at_millis``. They may have ``refresh_offset_millis``: how
+        long before that time to ask for newer options; a minute by default.
     renew
-        Returns newer options. Pickled with the options.
+        Function that returns newer options. It is pickled with the options.
     """
 
     def __init__(self, options: Mapping[str, str], renew: Callable[[], Mapping[str, str]]) -> None:
@@ -180,7 +180,7 @@ class ExpiringOptions(dict[str, str]):
 
 
 def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
-    """Open a store, and open it again before its options expire."""
+    """Open a store. If its options expire, it is opened again with newer options in time."""
     store = open_store(uri, options)
     if isinstance(options, ExpiringOptions) and not store.is_local:
         return RenewedStore(uri, options, store)
@@ -188,16 +188,16 @@ def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
 
 
 class RenewedStore(WrappedStore):
-    """A store that is opened again with other options before its own expire.
+    """A store that is opened again with newer options before its options expire.
 
     Parameters
     ----------
     uri, options
-        What the catalogue named.
+        URI and options from the catalogue.
     store
-        Opened with these, if it is.
+        The store that was opened with these, or ``None`` to open it.
     folder
-        A folder of it that is meant: a link may lead there.
+        Folder of the store to use as the root; a symlink may lead to it.
     """
 
     __slots__ = (
@@ -234,17 +234,17 @@ class RenewedStore(WrappedStore):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Those that are valid, and who has newer ones: for other places that they open, too."""
+        """Valid options with the function that renews them; other locations get them, too."""
         self.current()
         return self._valid
 
     @property
     def reached_by(self) -> bytes:
-        """That of the first options: newer ones are for the same, and readers go on with them."""
+        """Key of the first options: newer options reach the same store, and readers stay valid."""
         return self._first
 
     def current(self) -> tuple[ObjectStore, int]:
-        """The store with valid options, and how often it was opened again."""
+        """Return the store with valid options, and how often it was opened again."""
         if not self._is_due():
             return self._now
         with self._lock:
@@ -256,9 +256,10 @@ class RenewedStore(WrappedStore):
             return self._now
 
     def _is_due(self) -> bool:
-        """Whether to ask for newer options now.
+        """Return whether to ask for newer options now.
 
-        Who has none yet, as those that keep what they gave, is not asked at each request.
+        After a failure, or an answer with the same options, some time passes before the next
+        request.
         """
         left = _left(self._options)
         return left <= 0 or (
@@ -267,14 +268,14 @@ class RenewedStore(WrappedStore):
         )
 
     def _renew(self) -> None:
-        """Open the store with newer options; other threads use them once it is opened."""
+        """Open the store with newer options; other threads use the store once it is opened."""
         old, generation = self._now
         try:
             given = normalise_options(self._options.renew())
             newer = ExpiringOptions(given, self._options.renew)
             store = self._opened(newer)
         except GlaiveError as error:
-            if _left(self._options) > 0:  # others are asked for again a little later
+            if _left(self._options) > 0:  # glaive asks again a little later
                 import logging
 
                 logging.getLogger(__name__).warning(
@@ -306,7 +307,7 @@ class RenewedStore(WrappedStore):
 
 
 class _RenewedReader(WrappedReader):
-    """A reader that opens its object again when the store was."""
+    """A reader that opens its object again when its store was opened again."""
 
     __slots__ = ("_generation", "_name", "_size", "_source")
 
@@ -330,24 +331,24 @@ class _RenewedReader(WrappedReader):
 
 
 def _left(options: Mapping[str, str]) -> float:
-    """Milliseconds until options expire."""
+    """Return the milliseconds until options expire."""
     return _millis(options.get(EXPIRES), float("inf")) - _now_millis()
 
 
 def _now_millis() -> float:
-    """Milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return now_ns() / 1e6
 
 
 def _millis(text: str | None, default: float) -> float:
-    """A time or a duration; the default if it is no number."""
+    """Parse a time or a duration; return the default if it is not a number."""
     return float(text) if text is not None and text.isascii() and text.isdecimal() else default
 
 
-# --- What a namespace says of a table: one question, its answer checked, credentials renewed
+# --- Ask a namespace about a table: check its answer, and renew credentials --------------
 
 _ASKED: Final = ("checksums", "fsync", "verify_checksums")
-"""Options that say what the caller wants to be done, and not how a store is reached."""
+"""Options for what glaive does with files, not for how it reaches a store."""
 
 _CREDENTIALS: Final = (
     frozenset(
@@ -372,13 +373,11 @@ _CREDENTIALS: Final = (
         }
     ),
 )
-"""Credentials of one kind of store. The client takes one by its own order. On S3
-keys come first.
-"""
+"""Credentials of one kind of store: the client prefers some of them. S3 prefers its keys."""
 
 
 _LONGEST: Final = 1 << 16
-"""Characters of an error of a client of another package, which may have all that a server said."""
+"""Most characters of another package's error, which may contain a server's whole response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,12 +389,12 @@ class TableAnswer:
     path
         Names of the table.
     location
-        Where it lies.
+        Path or URI of the table.
     storage_options
-        Of its store: the given ones, and the namespace's, which win; an
-        :class:`ExpiringOptions` if these expire.
+        Options of its store: the given options, overridden by the namespace's options. These are
+        :class:`ExpiringOptions` if the namespace's options expire.
     managed
-        Whether the namespace gives out the versions.
+        Whether the namespace manages the versions.
     """
 
     path: tuple[str, ...]
@@ -406,7 +405,7 @@ class TableAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """Asks a catalogue for newer storage options of a table."""
+    """Function that asks a catalogue for newer storage options of a table."""
 
     client: Any
     table_id: tuple[str, ...]
@@ -416,7 +415,7 @@ class _Renewal:
     def __call__(self) -> Mapping[str, str]:
         answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
         location = answer_field(answer, "location")
-        if location != self.location:  # its credentials are meant for that place
+        if location != self.location:  # its credentials are meant for that location
             raise _wrong(self.table_id, f"{self.location!r} as location, as before", location)
         return _together(self.own or {}, _reported(answer, self.table_id) or {})
 
@@ -428,31 +427,32 @@ def ask_for_table(
     *,
     create: bool = False,
 ) -> TableAnswer:
-    """Where a table is, and how it is reached.
+    """Ask a namespace for the location of a table, and for the options to reach it.
 
     Parameters
     ----------
     client
-        Has methods ``describe_table`` and ``declare_table``, as ``lance_namespace`` has.
+        Object with methods ``describe_table`` and ``declare_table``, such as a
+        ``lance_namespace`` client.
     table_id
         Path of names of the table.
     storage_options
-        Options of the namespace override them.
+        Options of the caller. Options of the namespace override them.
     create
-        Declare a table that does not exist yet.
+        Whether to declare a table that does not exist yet.
 
     Raises
     ------
     OptionError
-        ``client`` or ``table_id`` is missing, or no list of names.
+        ``client`` or ``table_id`` is missing, or ``table_id`` is not a list of names.
     DatasetNotFoundError
         The namespace does not have the table, or reports no location.
     StoreError
-        The namespace failed, or its answer is no answer.
+        The namespace failed, or its answer is invalid.
 
     Notes
     -----
-    One request. Options with ``expires_at_millis`` are asked for again before that time.
+    One request. Options with ``expires_at_millis`` are requested again before that time.
     """
     if client is None or table_id is None:
         raise OptionError(
@@ -489,12 +489,14 @@ def catalogued_options(
     storage_options: Mapping[str, str] | None,
     place: str | os.PathLike[str],
 ) -> Mapping[str, str] | None:
-    """Storage options for a place with files of a table; those given where no namespace is.
+    """Return storage options for a location with files of a table.
+
+    Without a namespace, the caller's ``storage_options`` are returned.
 
     Raises
     ------
     OptionError
-        As for :func:`check_kind`.
+        :func:`check_kind` found another kind of store.
     """
     if client is None and table_id is None:
         return storage_options
@@ -505,15 +507,15 @@ def catalogued_options(
 
 
 def check_kind(location: str, place: str | os.PathLike[str]) -> None:
-    """Check that options of a catalogue are used for the kind of store that they were given for.
+    """Check that a catalogue's options are used for the same kind of store as its table.
 
-    It says where a store of that kind is; with one of another kind, this machine's credentials for
-    that would be sent there.
+    The catalogue's options contain the address of a store of that kind. With another kind, glaive
+    would send this machine's credentials for the other kind to that address.
 
     Raises
     ------
     OptionError
-        The table and the place for the options are stores of two kinds.
+        The table and the location for the options are in stores of two kinds.
     """
     theirs, ours = Location.parse(location).scheme, Location.parse(os.fspath(place)).scheme
     if theirs != ours:
@@ -525,14 +527,14 @@ def check_kind(location: str, place: str | os.PathLike[str]) -> None:
 
 
 def answer_field(answer: object, name: str) -> Any:
-    """A field of an answer: of a mapping or a model; ``None`` if it has none."""
+    """Return a field of an answer, a mapping or a model; ``None`` if it is missing."""
     if isinstance(answer, Mapping):
         return answer.get(name)
     return getattr(answer, name, None)
 
 
 def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
-    """Ask the catalogue. Its errors, of any class, become errors of glaive."""
+    """Ask the catalogue. Convert its errors, of any class, to errors of glaive."""
     try:
         return method(_request(kind, list(path)))
     except GlaiveError:
@@ -548,7 +550,7 @@ def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
 
 
 def said_by(error: Exception) -> str:
-    """What the error of a client says, which another package may have made, without credentials."""
+    """Return the message of a client's error, of any package, without credentials."""
     return without_named_secrets(str(error)[:_LONGEST])
 
 
@@ -571,11 +573,12 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
-    """Join the caller's options with the catalogue's, which win by whatever name.
+    """Join the caller's options with the catalogue's, which override them under all names.
 
-    Else credentials of the caller went where the catalogue has others for: it gives those of a
-    kind of store, or none of them. A session token belongs to its key. What the caller or a
-    setting of the process says of comparing files, and of forcing them to disk, is done.
+    An override of one credential removes all credentials of that kind of store. Otherwise the
+    caller's credentials could be sent where the catalogue has its own. A session token is removed
+    with its key. Only the caller, or a setting of the process, decides whether to compare
+    checksums and force files to disk.
     """
     of_process = settings.checksums is not None, settings.fsync, settings.verify is not None
     asked = {name for name, is_set in zip(_ASKED, of_process, strict=True) if is_set}
@@ -601,7 +604,7 @@ def _request(kind: str, table_id: list[str]) -> Any:
     try:
         import lance_namespace
     except ImportError:
-        # Other client libraries only read the id.
+        # Other client libraries read only the id.
         return SimpleNamespace(id=table_id, version=None, location=None)
     return getattr(lance_namespace, kind)(id=table_id)
 
@@ -610,26 +613,27 @@ _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
 _IN_FABRIC: Final = ("azure_use_fabric_endpoint", "use_fabric_endpoint")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TREE: Final = "/tree/"
-"""Between the root of a dataset and a branch of it."""
+"""Path between the root of a dataset and the name of a branch."""
 
 _EXTERNAL, _BASES = PERMISSIONS
 
 AS_OPTION: Final = "Commands, pipelines and Spark take it as a storage option, in JSON."
-"""The end of messages that say what to allow: not everybody opens the dataset."""
+"""End of messages that say what to allow, for users who do not open the dataset themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """The locations that a caller allows in addition to the one it opens.
+    """Locations that a caller allows in addition to the location it opens.
 
     Parameters
     ----------
     given
-        Locations that the caller names, with the storage options for all that lies below each.
+        Locations that the caller specified, each with the storage options for all locations below
+        it.
     external
         Whether values of blob columns may be fetched from outside of the dataset, also from below
-        its base paths; or the only other locations they may be fetched from. ``None`` if the
-        caller did not say: they may not.
+        its base paths. Or the only other locations that they may be fetched from. ``None`` if the
+        caller did not say: then they may not be fetched.
     """
 
     given: tuple[tuple[Location, Mapping[str, str]], ...] = field(default=(), repr=False)
@@ -643,12 +647,12 @@ class AccessPolicy:
         *,
         before: AccessPolicy | None = None,
     ) -> Self | AccessPolicy | None:
-        """The policy for the options of a user; ``before`` for options that are not given.
+        """Return the policy for the options of a user; ``before`` for options that are missing.
 
         Raises
         ------
         OptionError
-            One of them has an invalid value.
+            An option has an invalid value.
         """
         if base_store_params is None and allow_external_blobs is None:
             return before
@@ -662,20 +666,20 @@ class AccessPolicy:
     def of_options(
         cls, storage_options: Mapping[str, str], over: AccessPolicy | None = None
     ) -> AccessPolicy | None:
-        """The policy that storage options give; what ``over`` says has priority.
+        """Return the policy in storage options. Settings in ``over`` override it.
 
-        For all who open a dataset for somebody: each has storage options.
+        Use it wherever storage options are given to open a dataset.
 
         Parameters
         ----------
         storage_options
-            Normalised ones. ``allow_external_blobs`` is ``true``, ``false``, a place, or a JSON
-            list of places; ``base_store_params`` is JSON. Others are ignored.
+            Normalised options. ``allow_external_blobs`` is ``true``, ``false``, a location, or a
+            JSON list of locations. ``base_store_params`` is JSON. Other options are ignored.
 
         Raises
         ------
         OptionError
-            One of them has an invalid value.
+            An option has an invalid value.
         """
         given = {key.lower(): storage_options[key] for key in storage_options}
         if _EXTERNAL not in given and _BASES not in given:
@@ -688,7 +692,7 @@ class AccessPolicy:
         return AccessPolicy(over.given or policy.given, external)
 
     def as_options(self) -> dict[str, str]:
-        """The storage options that give this policy to any process; places are absolute."""
+        """Return storage options that give this policy to any process; locations are absolute."""
         import json
 
         options = {}
@@ -703,7 +707,7 @@ class AccessPolicy:
     def naming(
         self, root: ObjectStore, uris: Iterable[str], options: Mapping[str, str] | None = None
     ) -> AccessPolicy:
-        """The policy that allows base paths that the caller adds to the dataset at ``root``.
+        """Return the policy that also allows base paths that the caller adds to a dataset.
 
         Parameters
         ----------
@@ -712,7 +716,8 @@ class AccessPolicy:
         uris
             The base paths.
         options
-            Storage options for them; by default those of the root, for those in its bucket.
+            Storage options for them. By default, base paths in the root's bucket get the options of
+            the root.
         """
         locations = [Location.parse(uri) for uri in uris]
         if not locations:
@@ -726,12 +731,12 @@ class AccessPolicy:
         return AccessPolicy((*self.given, *added), self.external) if added else self
 
     def options_for(self, location: Location) -> Mapping[str, str] | None:
-        """Options given for a location or the nearest one above it; ``None`` if there are none."""
+        """Return the options for a location or the nearest location above it, or ``None``."""
         nearest = self._nearest(location)
         return None if nearest is None else nearest[1]
 
     def place_of(self, location: Location) -> Location | None:
-        """The nearest location that was named and contains this one."""
+        """Return the nearest location of ``given`` that contains this location."""
         nearest = self._nearest(location)
         return None if nearest is None else nearest[0]
 
@@ -740,12 +745,12 @@ class AccessPolicy:
         return max(above, key=lambda entry: len(entry[0].path)) if above else None
 
     def listed_place_of(self, location: Location) -> Location | None:
-        """The first location listed for values of blob columns that contains this one."""
+        """Return the first listed location for values of blob columns that contains this one."""
         listed = self.external if isinstance(self.external, tuple) else ()
         return next((allowed for allowed in listed if allowed.contains(location)), None)
 
     def allows_external(self, location: Location) -> bool:
-        """Whether the value of a blob column may be fetched from there."""
+        """Return whether the value of a blob column may be fetched from a location."""
         if isinstance(self.external, tuple):
             return self.listed_place_of(location) is not None
         named = not location.is_fsspec or self.options_for(location) is not None
@@ -790,7 +795,7 @@ def _external(allowed: object) -> bool | tuple[Location, ...]:
 
 
 def _external_in(options: Mapping[str, str]) -> object:
-    """The value of the storage option: a switch, a JSON list of places, or one place."""
+    """Return the value of the storage option: a switch, a JSON list or one location."""
     text = options.get(_EXTERNAL)
     if text is None:
         return None
@@ -809,7 +814,7 @@ def _external_in(options: Mapping[str, str]) -> object:
 
 
 def _json(option: str, text: str) -> Any:
-    """Parse JSON. It may have credentials, so messages do not show it."""
+    """Parse JSON. It may contain credentials, so messages do not show it."""
     import json
 
     try:
@@ -831,7 +836,7 @@ def _named(uri: str, option: str) -> Location:
 def open_named(
     root: ObjectStore, uri: str, policy: AccessPolicy = NOTHING, *, subject: str
 ) -> ObjectStore:
-    """Open a location that the dataset at ``root`` names, such as a base path; no request.
+    """Open a location that the dataset at ``root`` contains, such as a base path. No request.
 
     Parameters
     ----------
@@ -842,14 +847,14 @@ def open_named(
     policy
         The locations that the caller allows.
     subject
-        What names the location, for messages.
+        Name of what contains the location, for messages.
 
     Raises
     ------
     AccessError
-        The caller has to allow it.
+        The caller has not allowed the location.
     OptionError
-        It is no location, or its options have invalid values.
+        The location is invalid, or its options have invalid values.
     """
     location = _trusted_spelling(uri, subject)
     given = policy.options_for(location)
@@ -869,16 +874,16 @@ def open_named(
 def open_external(
     root: ObjectStore, uri: str, policy: AccessPolicy, *, subject: str
 ) -> tuple[ObjectStore, str]:
-    """Open the location of an object outside of a dataset; also return its path there.
+    """Open the folder of an object outside of a dataset; also return the object's name in it.
 
-    Errors as for :func:`open_named`.
+    :func:`open_named` lists the errors.
 
     Parameters
     ----------
     root, policy, subject
-        As for :func:`open_named`.
+        See :func:`open_named`.
     uri
-        The object.
+        URI of the object.
     """
     location = _trusted_spelling(uri, subject)
     if not policy.allows_external(location):
@@ -894,10 +899,9 @@ def open_external(
 
 
 def allow_copies(policy: AccessPolicy) -> AccessPolicy:
-    """The policy for values that the caller's own rows ask to copy: from anywhere.
+    """Return the policy for values that the caller's own rows ask to copy: from anywhere.
 
-    Locations that fsspec opens still have to be named by the caller, because rows may come from
-    somebody else.
+    The caller must still allow locations of fsspec, because rows may come from somebody else.
     """
     return AccessPolicy(policy.given, external=True)
 
@@ -931,7 +935,7 @@ def _trusted_spelling(uri: str, subject: str) -> Location:
 
 
 def _refusal(home: Location, location: Location) -> str | None:
-    """Why a location is not opened unless the caller names it; ``None`` if it is opened."""
+    """Return why the caller must allow a location; ``None`` if it may be opened anyway."""
     if home.is_fsspec or location.is_fsspec:
         if home.contains(location) or _branches(home, location):
             return None
@@ -946,12 +950,12 @@ def _refusal(home: Location, location: Location) -> str | None:
 
 
 def _branches(home: Location, location: Location) -> bool:
-    """Whether ``location`` is the root of the dataset that has a branch at ``home``."""
+    """Return whether ``location`` is the root of the dataset that has a branch at ``home``."""
     return location.contains(home) and f"/{location.below(home)}".startswith(_TREE)
 
 
 def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapping[str, str]:
-    """Options of the root if a location is in the same bucket or account, else none."""
+    """Return the options of the root if a location is in its bucket or account, else none."""
     options = root.options
     if home.scheme != location.scheme:
         return {}

@@ -15,13 +15,13 @@ V = TypeVar("V")
 
 
 class ByteCache(Generic[K, V]):
-    """Values by key, at most ``budget`` bytes of them. Safe to share between threads.
+    """Values by key, at most ``budget`` bytes in total. Safe to share between threads.
 
     A value larger than the whole budget is not kept. ``hits`` and ``misses`` count lookups.
 
-    Nothing is called while the lock is held: calls of the dictionary are atomic, if Python code
-    compares no keys, which are of built-in types. Between two calls a handler of a signal, or the
-    end of an object, may use the cache, and wait for threads that do.
+    No other code runs while the lock is held. Dictionary operations are atomic, because keys have
+    built-in types, so comparing them runs no Python code. Between two operations a signal handler
+    or a finaliser may use the cache, and wait for threads that use it.
     """
 
     __slots__ = ("_entries", "_lock", "budget", "hits", "misses", "size")
@@ -36,7 +36,7 @@ class ByteCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value and mark it as just used; None if there is none."""
+        """Return the value and mark it as just used; ``None`` if the key is missing."""
         entry = self._entries.get(key)
         if entry is None:
             self.misses += 1
@@ -44,12 +44,12 @@ class ByteCache(Generic[K, V]):
         self.hits += 1
         try:
             self._entries.move_to_end(key)
-        except KeyError:  # it was removed since
+        except KeyError:  # it was removed meanwhile
             return entry[0]
         return entry[0]
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
-        """The values of several keys, as :meth:`get` returns them."""
+        """Return the values of several keys, as :meth:`get` does."""
         entries, used = self._entries, self._entries.move_to_end
         found: list[V | None] = []
         misses = 0
@@ -62,14 +62,14 @@ class ByteCache(Generic[K, V]):
             found.append(entry[0])
             try:
                 used(key)
-            except KeyError:  # it was removed since
+            except KeyError:  # it was removed meanwhile
                 continue
         self.misses += misses
         self.hits += len(found) - misses
         return found
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value of ``size`` bytes, evicting others to stay within the budget."""
+        """Keep a value of ``size`` bytes. Evict other values to stay within the budget."""
         if size > self.budget:
             self._remove(key)
             return
@@ -98,9 +98,9 @@ class ByteCache(Generic[K, V]):
             self._add(-size)
 
     def get_or_load(self, key: K, load: Callable[[], tuple[V, int]]) -> V:
-        """Return the value, else load it (value and size in bytes) and keep it.
+        """Return the value. If it is missing, load it (value and size in bytes) and keep it.
 
-        Two threads that miss at the same time both load; neither waits for the other.
+        Two threads that miss at the same time both load; they do not wait for each other.
         """
         cached = self.get(key)
         if cached is not None:
@@ -110,7 +110,7 @@ class ByteCache(Generic[K, V]):
         return value
 
     def discard(self, is_useless: Callable[[K], bool]) -> None:
-        """Remove the values of keys that nobody will ask for; other threads are not held up."""
+        """Remove the values of keys that will not be requested; other threads do not wait."""
         for key in self._entries.copy():
             if is_useless(key):
                 self._remove(key)

@@ -1,6 +1,6 @@
-"""Checksums of bytes, and a reader that compares what it reads with those it expects.
+"""Checksums of bytes, and a reader that compares the bytes it reads with expected checksums.
 
-Checksums find damage, not forgery. They are xxh3 with 64 bits, the quickest of those measured.
+Checksums find damage, not forgery. They are xxh3 with 64 bits, the fastest hash in benchmarks.
 
 Decision: ``docs/adr/0026-page-checksums.md``.
 """
@@ -23,29 +23,29 @@ from glaive.io.wrapped import WrappedReader
 from glaive.types import ByteRange, Where
 
 WRITE: Final = "checksums"
-"""Storage option: whether files are written with checksums, ``true`` or ``false``."""
+"""Storage option: whether to write files with checksums, ``true`` or ``false``."""
 
 VERIFY: Final = "verify_checksums"
-"""Storage option: whether checksums are compared, ``true`` or ``false``."""
+"""Storage option: whether to compare checksums, ``true`` or ``false``."""
 
 Verification = Literal["always", "fetched", "never"]
-"""Which bytes are compared with their checksums.
+"""Bytes to compare with their checksums.
 
-``always``: whatever is read, for which whole buffers are read. ``fetched``: buffers that are
-fetched as a whole anyway.
+``always``: all bytes that are read; buffers are read as a whole for it. ``fetched``: buffers that
+are fetched as a whole anyway.
 """
 
 _BYTES_AT_A_TIME: Final = 32 * 1024 * 1024
-"""Bytes that are fetched at once where a whole file is compared."""
+"""Bytes to fetch at once when a whole file is compared."""
 
 _RECENT_BYTES: Final = 128 * 1024 * 1024
 _recent: ByteCache[tuple[object, ByteRange], pa.Buffer] = ByteCache(_RECENT_BYTES)
-"""Whole buffers that were fetched and compared, of which a part was asked for."""
+"""Whole buffers that were fetched and compared because a part was requested."""
 
 
 @cache
 def checksum_function() -> Callable[[BytesLike], int] | None:
-    """The function of bytes that returns their xxh3; None where xxhash is not installed."""
+    """Return the function that computes xxh3 of bytes; ``None`` if xxhash is missing."""
     try:
         from xxhash import xxh3_64_intdigest
     except ModuleNotFoundError:
@@ -55,28 +55,28 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
 
 
 def verification_asked(store: ObjectStore) -> bool | None:
-    """Whether comparing checksums was asked for, or forbidden; None for neither.
+    """Return whether the user wants checksums compared; ``None`` if the user did not say.
 
     Raises
     ------
     OptionError
-        The storage option is neither ``true`` nor ``false``.
+        The storage option is not ``true`` or ``false``.
     """
     return _switch(store, VERIFY, default=settings.verify)
 
 
 def verification(store: ObjectStore, unasked: Verification | None = None) -> Verification:
-    """Which bytes of a store are compared with their checksums.
+    """Return which bytes of a store to compare with their checksums.
 
-    By its storage option ``verify_checksums``, else ``GLAIVE_VERIFY``, else ``unasked``; without
-    that, where bytes come over a network. Where xxhash is missing, only if that was asked for.
+    The storage option ``verify_checksums`` decides, else ``GLAIVE_VERIFY``, else ``unasked``. The
+    default is to compare only bytes from a network. Without xxhash, nothing is compared by default.
 
     Raises
     ------
     OptionError
-        The storage option is neither ``true`` nor ``false``.
+        The storage option is not ``true`` or ``false``.
     MissingDependencyError
-        Comparing was asked for, and xxhash is not installed.
+        The user wants checksums compared, and xxhash is not installed.
     """
     wanted = verification_asked(store)
     if wanted is None:
@@ -91,26 +91,27 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
 
 
 def compares_metadata(store: ObjectStore) -> bool:
-    """Whether manifests and deletion files that have checksums are compared with them.
+    """Return whether to compare manifests and deletion files with their checksums.
 
-    They are, unless somebody said otherwise: they are small, and commits build on them. Errors are
-    those of :func:`verification`.
+    The default is to compare, because they are small and commits build on them.
+    :func:`verification` lists the errors.
     """
     return verification(store, "fetched") != "never"
 
 
 def writes_checksums(store: ObjectStore, *, wanted: bool | None = None) -> bool:
-    """Whether files are written with checksums.
+    """Return whether to write files with checksums.
 
-    By ``wanted``, what the dataset says; else the storage option ``checksums``, else
-    ``GLAIVE_CHECKSUMS``, else where bytes go over a network and xxhash is installed.
+    ``wanted``, the dataset's setting, decides. Else the storage option ``checksums`` decides, else
+    ``GLAIVE_CHECKSUMS``. The default is to write checksums if the store is reached over a network
+    and xxhash is installed.
 
     Raises
     ------
     OptionError
-        The storage option is neither ``true`` nor ``false``.
+        The storage option is not ``true`` or ``false``.
     MissingDependencyError
-        Checksums were asked for, and xxhash is not installed.
+        The user wants checksums, and xxhash is not installed.
     """
     if wanted is None:
         wanted = _switch(store, WRITE, default=settings.checksums)
@@ -135,7 +136,7 @@ def _switch(store: ObjectStore, option: str, *, default: bool | None) -> bool | 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The checksum of a range, what it holds, and where it is, for messages."""
+    """Checksum of a range, with the range's content and place for messages."""
 
     checksum: int
     what: str
@@ -148,10 +149,10 @@ def check(expected: Expected, data: BytesLike) -> None:
     Raises
     ------
     CorruptFileError
-        They differ.
+        The checksums differ.
     """
     function = checksum_function()
-    if function is None:  # ``verification`` says so before a file is opened
+    if function is None:  # ``verification`` raises this before a file is opened
         raise MissingDependencyError("comparing checksums needs the package xxhash")
     found = function(data)
     if found != expected.checksum:
@@ -164,14 +165,14 @@ def check(expected: Expected, data: BytesLike) -> None:
 
 
 def check_size(written: int | None, found: int, where: str) -> None:
-    """Compare the size of a file with the one it was written with, if that is known.
+    """Compare the size of a file with the size that was written, if that is known.
 
-    The file of somebody else in its place has checksums of its own, or none.
+    Checksums do not detect another file in its place, which has its own checksums, or none.
 
     Raises
     ------
     CorruptFileError
-        They differ.
+        The sizes differ.
     """
     if written is not None and found != written:
         raise CorruptFileError(
@@ -183,13 +184,13 @@ def check_size(written: int | None, found: int, where: str) -> None:
 
 
 class VerifyingReader(WrappedReader):
-    """A reader that compares ranges with the checksums that are expected of them.
+    """A reader that compares ranges with their expected checksums.
 
     Parameters
     ----------
     always
-        Whether a part of a range with a checksum is only returned once the whole was read and
-        compared; else only whole ranges are compared.
+        Whether to read and compare the whole range before a part of it is returned. Else only
+        ranges that are read as a whole are compared.
     """
 
     __slots__ = ("_compared", "_expected", "_key", "_starts", "always")
@@ -208,17 +209,17 @@ class VerifyingReader(WrappedReader):
         return self._inner.mapped
 
     def expect(self, pairs: Iterable[tuple[ByteRange, Expected]]) -> None:
-        """Compare these ranges from now on; empty ones have no bytes to be compared."""
+        """Compare these ranges from now on. Empty ranges have no bytes to compare."""
         self._expected.update(pair for pair in pairs if pair[0].size)
         self._starts = []
 
     def compare_all(self) -> int:
-        """Read and compare all ranges that have a checksum, some at a time; returns their bytes.
+        """Read and compare all ranges with a checksum, in parts; return their number of bytes.
 
         Raises
         ------
         CorruptFileError
-            One of them differs.
+            The checksum of a range differs.
         """
         together: list[ByteRange] = []
         waiting = total = 0
@@ -271,7 +272,7 @@ class VerifyingReader(WrappedReader):
         ]
 
     def _around(self, wanted: ByteRange) -> ByteRange:
-        """The range with a checksum that a range is in; itself if there is none."""
+        """Return the range with a checksum that contains a range, or else the range itself."""
         if wanted in self._expected:
             return wanted
         if len(self._starts) != len(self._expected):

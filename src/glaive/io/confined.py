@@ -1,13 +1,13 @@
-"""Open folders below a root without following links that lead out of it.
+"""Open folders below a root without following symlinks that lead out of it.
 
-A dataset from somebody else may contain links: its folder ``data`` may really be a folder of
-another dataset, or of no dataset at all. Deleting files through such a link would destroy foreign
-data. So deletions descend from the root with a descriptor per folder, which cannot be replaced by
-a link meanwhile, and check each link.
+A dataset from somebody else may contain symlinks: its folder ``data`` may really be a folder of
+another dataset, or of no dataset at all. Deleting files through such a symlink would destroy other
+data. So deletions descend from the root with a descriptor per folder, which another process cannot
+replace by a symlink, and check each symlink.
 
-A link may be followed if it leads to a folder below the same root, and not into another dataset
-there, such as a branch: a folder that has ``_versions``, or one below it. The root itself was
-named by the caller, and its path may contain links.
+A symlink may be followed if it leads to a folder below the same root, and not into another dataset
+there, such as a branch. Another dataset is a folder that has ``_versions``, or a folder below it.
+The caller specified the root itself, so its path may contain symlinks.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ _BY_DESCRIPTOR: Final = (
     hasattr(os, "O_NOFOLLOW")
     and {os.open, os.unlink, os.rmdir, os.stat, os.readlink} <= os.supports_dir_fd
 )
-"""Whether the system supports names relative to the descriptor of a folder; Windows does not."""
+"""Whether the system supports names relative to a folder's descriptor; Windows does not."""
 
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _MAX_LINKS: Final = 40
-"""Links followed in one path; the limit of Linux."""
+"""Most symlinks followed in one path; the limit of Linux."""
 
 _ATTEMPTS: Final = 4
-"""Questions what a name is, while another process exchanges links and folders."""
+"""Attempts to find what a name is, while another process exchanges symlinks and folders."""
 
 _NOT_REMOVED: Final = frozenset(
     {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 )
-"""Errors for a folder that is not empty, does not exist, is a link or a mount point."""
+"""Errors for a folder that is missing, not empty, a symlink or a mount point."""
 
 _STRICT: Final = os.name != "nt"
-"""Whether the system says of each part of a path why it cannot be followed; drives of Windows may
-not."""
+"""Whether the system says why it cannot follow part of a path; drives of Windows may not."""
 
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
 
 
 class LeadsOutError(Exception):
-    """A link in the path of a folder leads out of the root; stores translate it."""
+    """A symlink in the path of a folder leads out of the root; stores translate the error."""
 
 
 def is_link(full: str) -> bool:
-    """Whether a path is a symbolic link, or a junction."""
+    """Return whether a path is a symlink or a junction."""
     try:
         status = os.lstat(full)
     except OSError:
@@ -66,34 +65,35 @@ def is_link(full: str) -> bool:
 
 
 def real_path(path: str) -> str:
-    """The path without links of what the system finds at a path.
+    """Return the path, without symlinks, of the file that the system finds at a path.
 
-    The system is asked first: it follows some links, where Python would follow any number. Links
-    of strangers may also lead through others to paths that are too long to be looked at, where what
-    is no link and what nobody can look at are not the same: from there the system goes on.
+    glaive asks the system first, because the system limits the symlinks that it follows, and Python
+    does not. Untrusted symlinks may lead to paths that are too long to inspect. Python's lenient
+    mode takes such a part for a plain name, so the strict mode is used where the system allows it.
 
     Raises
     ------
     OSError
-        The system finds nothing, or nobody knows where it is.
+        The file does not exist, or its real path cannot be found.
     """
     os.stat(path)
     return os.path.realpath(path, strict=_STRICT)
 
 
 def is_downloaded(root: str, path: str) -> bool:
-    """Whether a file lies in ``x/blobs`` for a root below ``x/snapshots``; both without links.
+    """Return whether a file is in ``x/blobs`` for a root below ``x/snapshots``.
 
-    ``huggingface_hub`` keeps files there, and makes links to them.
+    ``huggingface_hub`` stores files there, and makes symlinks to them. Both paths must be without
+    symlinks.
     """
     above, mark, _ = root.replace(os.sep, "/").rpartition("/snapshots/")
     return bool(mark) and path.replace(os.sep, "/").rpartition("/")[0] == f"{above}/blobs"
 
 
 def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) -> None:
-    """Delete files of an opened folder, links instead of their targets; missing ones are fine.
+    """Delete files of an opened folder. Symlinks are deleted, not their targets.
 
-    With ``fsync`` the folder is forced to disk then.
+    Missing files are ignored. With ``fsync``, the folder is then forced to disk.
     """
     for name in names:
         try:
@@ -108,7 +108,7 @@ def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) 
 
 
 def remove_folder(folder: int | str, name: str) -> None:
-    """Remove a folder in an opened one if it is empty; else, and if it is no folder, it stays."""
+    """Remove a folder in an opened folder if it is empty. Keep it if it is not an empty folder."""
     try:
         if isinstance(folder, int):
             os.rmdir(name, dir_fd=folder)
@@ -120,9 +120,9 @@ def remove_folder(folder: int | str, name: str) -> None:
 
 
 def write_mark(folder: int | str, name: str, data: bytes, *, fsync: bool = False) -> None:
-    """Write some bytes as a file of an opened folder, in the place of one or of a link.
+    """Write a few bytes as a file in an opened folder, replacing a file or symlink.
 
-    With ``fsync`` they are forced to disk.
+    With ``fsync``, the bytes are forced to disk.
     """
     unlink_all(folder, [name])
     at, path = (folder, name) if isinstance(folder, int) else (None, f"{folder}/{name}")
@@ -139,23 +139,23 @@ def write_mark(folder: int | str, name: str, data: bytes, *, fsync: bool = False
 
 @contextmanager
 def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
-    """A descriptor of a folder; on Windows its path, which is checked once.
+    """Open a folder and yield its descriptor; on Windows its path, which is checked once.
 
     Parameters
     ----------
     anchor
-        A folder that the caller named.
+        A folder that the caller specified.
     prefix
-        The root below it, as a relative path, which must contain no link.
+        The root as a path relative to ``anchor``; it must contain no symlink.
     folder
         Path below the root.
 
     Raises
     ------
     LeadsOutError
-        A link in the path leads out of the root, into another dataset, or in circles.
+        A symlink in the path leads out of the root, into another dataset, or in circles.
     OSError
-        There is no such folder, or the system failed.
+        The folder does not exist, or the system failed.
     """
     if not _BY_DESCRIPTOR:
         yield _by_name(anchor, prefix, folder)
@@ -186,7 +186,7 @@ class _Descent:
             raise
 
     def close(self) -> None:
-        """Close all descriptors: folders have nothing to write, so that an error says nothing."""
+        """Close all descriptors. Errors are ignored, because folders have nothing to write."""
         while self.folders:
             with suppress(OSError):
                 os.close(self.folders.pop())
@@ -197,10 +197,10 @@ class _Descent:
         links: list[tuple[str, str]] = []
         while ahead:
             name = ahead.pop()
-            if name is None:  # the end of a link
+            if name is None:  # the end of a symlink
                 if len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:])):
                     raise _leads_out(*links[0], "where there is another dataset")
-            elif name == "..":  # part of a link: paths have none
+            elif name == "..":  # part of a symlink: paths have none
                 if len(self.folders) == 1:
                     raise _leads_out(*links[0], f"outside of {self._root}")
                 os.close(self.folders.pop())
@@ -215,9 +215,9 @@ class _Descent:
                 ahead += (None, *reversed(self._relative(links[-1][1], links[0]).split("/")))
 
     def _enter(self, name: str) -> int | str:
-        """A folder of the last one; the target if it is a link.
+        """Open a folder in the last folder; return the target instead if it is a symlink.
 
-        Another process may exchange a link and a folder between the two questions.
+        Another process may exchange a symlink and a folder between the two calls.
         """
         at = self.folders[-1]
         for _ in range(_ATTEMPTS):
@@ -234,7 +234,7 @@ class _Descent:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
 
     def _relative(self, target: str, first: tuple[str, str]) -> str:
-        """The target of a link relative to the last folder; the root becomes it if absolute."""
+        """Return a symlink's target relative to the last folder; if absolute, go to the root."""
         if not target.startswith("/"):
             return target
         root = os.path.realpath(self._root)
@@ -260,7 +260,7 @@ def _is_dataset(folder: int) -> bool:
 
 
 def _by_name(anchor: str, prefix: str, folder: str) -> str:
-    """The path of a folder, if no link in it leads out; each name is checked once."""
+    """Return the path of a folder if no symlink in it leads out; each name is checked once."""
     root = anchor
     for name in filter(None, prefix.split("/")):
         root = f"{root}/{name}"
@@ -294,15 +294,15 @@ def _leads_out(name: str, target: str, where: str) -> LeadsOutError:
 
 
 # --- List directories -------------------------------------------------------------------
-# Links to files count as files. Links to directories are ignored: nothing is listed through a
-# link, unless the listed directory is one itself. Names of unfinished files are omitted.
+# Symlinks to files count as files. Symlinks to directories are ignored: nothing is listed through a
+# symlink, unless the listed directory itself is a symlink. Names of unfinished files are omitted.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HAS_JUNCTIONS = os.name == "nt"
 
 
 def names_in(folder: str) -> list[str]:
-    """Names of all entries of a directory, in any order; none if it does not exist."""
+    """Return the names of all entries of a directory, unordered; empty if it is missing."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -312,7 +312,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def files_in(root: str, prefix: str) -> Iterator[ObjectMeta]:
-    """Files directly in a directory, in name order; each is inspected when it is reached."""
+    """Yield the files directly in a directory, in name order; each is inspected when reached."""
     for name in sorted(names_in(_joined(root, prefix))):
         path = f"{prefix}/{name}" if prefix else name
         if not is_temporary(name) and (meta := _file(root, path)) is not None:
@@ -322,9 +322,9 @@ def files_in(root: str, prefix: str) -> Iterator[ObjectMeta]:
 def files_below(
     root: str, prefix: str, start: str | None = None, stop: str | None = None
 ) -> Iterator[ObjectMeta]:
-    """Files at any depth below a directory, in name order.
+    """Yield the files at any depth below a directory, in name order.
 
-    Those from ``start`` on and before ``stop`` only; others are not looked up.
+    Only files from ``start`` on and before ``stop`` are yielded; other files are not inspected.
     """
     for path, _ in _below(root, prefix):
         if stop is not None and path >= stop:
@@ -336,19 +336,19 @@ def files_below(
 
 
 def unfinished_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
-    """Unfinished files at any depth below a directory: of active writers, or of failed ones."""
+    """Yield unfinished files of active or failed writers, at any depth below a directory."""
     for path, _ in _below(root, prefix):
         if is_temporary(path.rpartition("/")[2]) and (meta := _file(root, path)) is not None:
             yield meta
 
 
 def links_below(root: str, prefix: str) -> Iterator[str]:
-    """Links at any depth below a directory, wherever they lead."""
+    """Yield the symlinks at any depth below a directory, with any target."""
     return (path for path, link in _below(root, prefix) if link)
 
 
 class LinkTargets:
-    """Files and directories that links lead to, by whatever way; ``path in`` it for a full path."""
+    """Files and directories that symlinks lead to. ``path in targets`` checks a full path."""
 
     def __init__(self, links: Iterable[str]) -> None:
         self._targets: set[str] = set()
@@ -357,12 +357,12 @@ class LinkTargets:
                 self._targets.add(real_path(link))
 
     def __contains__(self, full: str) -> bool:
-        """Whether a link leads to a file, or to a directory around it."""
+        """Return whether a symlink leads to a file, or to a directory that contains it."""
         if not self._targets:
             return False
         try:
             path = real_path(full)
-        except OSError:  # nobody knows
+        except OSError:  # unknown
             return True
         while path not in self._targets:
             above = os.path.dirname(path)
@@ -373,7 +373,7 @@ class LinkTargets:
 
 
 def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
-    """Directories without entries at any depth below a directory."""
+    """Yield the directories without entries, at any depth below a directory."""
     for path, _ in _below(root, prefix, folders=True):
         full = _joined(root, path.rstrip("/"))
         if path.endswith("/") and not names_in(full) and (status := _status(full)) is not None:
@@ -381,16 +381,18 @@ def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
 
 
 def folders_below(root: str) -> list[str]:
-    """Directories at any depth below a directory, each after those in it."""
+    """List the directories at any depth below a directory, each after those it contains."""
     paths = [path for path, _ in _below(root, "", folders=True) if path.endswith("/")]
     return [path.rstrip("/") for path in reversed(paths)]
 
 
 def remove_root(root: str) -> None:
-    """Remove a directory if it is empty; where it is a link, its target, and then the link."""
+    """Remove a directory if it is empty. If it is a symlink, remove the target, then the
+    symlink.
+    """
     full = root
     try:
-        full = os.path.realpath(root)  # which raises if a link is exchanged while it is read
+        full = os.path.realpath(root)  # which raises if a symlink is exchanged while it is read
         remove_folder(*os.path.split(full))
         if is_link(root) and not os.path.exists(root):
             os.unlink(root)
@@ -399,17 +401,17 @@ def remove_root(root: str) -> None:
 
 
 def describe(path: str, status: os.stat_result) -> ObjectMeta:
-    """The metadata of a file; without its time if that is of a year that Python's times lack."""
+    """Return the metadata of a file; no time if Python cannot represent its year."""
     changed = None
-    with suppress(OverflowError):  # who writes a file may set any time
+    with suppress(OverflowError):  # the writer of a file may set any time
         changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
     return ObjectMeta(path, status.st_size, changed)
 
 
 def _below(root: str, prefix: str, *, folders: bool = False) -> Iterator[tuple[str, bool]]:
-    """All entries but directories, in name order, and whether each is a link.
+    """Yield all entries except directories, in name order, and whether each is a symlink.
 
-    With ``folders`` directories as well, before their entries; their paths end in a slash.
+    With ``folders``, also yield directories before their entries; their paths end in a slash.
     """
     folder, links = f"{prefix}/" if prefix else "", set()
     ahead = [folder]
@@ -422,7 +424,7 @@ def _below(root: str, prefix: str, *, folders: bool = False) -> Iterator[tuple[s
             yield path, False
         paths = []
         for name, is_folder, link in _scanned(_joined(root, path.rstrip("/"))):
-            # A directory is sorted as its paths are: as if its name ended in "/".
+            # A directory is sorted like its paths: as if its name ended in "/".
             paths.append(f"{path}{name}/" if is_folder else f"{path}{name}")
             if link:
                 links.add(paths[-1])
@@ -430,7 +432,7 @@ def _below(root: str, prefix: str, *, folders: bool = False) -> Iterator[tuple[s
 
 
 def _scanned(folder: str) -> list[tuple[str, bool, bool]]:
-    """Names in a directory, whether each is a directory, and whether it is a link."""
+    """Return names in a directory, whether each is a directory, and whether a symlink."""
     try:
         with os.scandir(folder) as entries:
             return [_described(entry) for entry in entries]
@@ -446,19 +448,19 @@ def _described(entry: os.DirEntry[str]) -> tuple[str, bool, bool]:
 
 
 def _file(root: str, path: str) -> ObjectMeta | None:
-    """A file or the target of a link; ``None`` if that is no file, or has been deleted since."""
+    """Return a file, or a symlink's target; ``None`` if it is not a file or was deleted."""
     status = _status(_joined(root, path))
     return None if status is None or S_ISDIR(status.st_mode) else describe(path, status)
 
 
 def _status(full: str) -> os.stat_result | None:
-    """The status of a file or directory; ``None`` if it has been deleted."""
+    """Return the status of a file or directory; ``None`` if it was deleted."""
     try:
         return os.stat(full)
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a circular link
+        if error.errno == errno.ELOOP:  # a circular symlink
             return None
         raise from_system(error, full, "look up") from None
 

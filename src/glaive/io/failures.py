@@ -38,26 +38,26 @@ _REMEDIES = {
 }
 _UNSUPPORTED = ("NotSupportedError", "NotImplementedError")
 _NOT_IMPLEMENTED = "status code: 501"
-"""How a client, and a server, say that this kind of store cannot do what it was asked."""
+"""Signs, of a client and a server, that this kind of store does not support a request."""
 PANIC = "PanicException"
-"""What clients written in Rust raise at a state that was not expected; it is no ``Exception``."""
+"""Class that clients written in Rust raise in an unexpected state; not an ``Exception``."""
 _WITHOUT_CONDITIONS = (
     "The store does not have this request; if it cannot put an object only where there is none, "
     "commits need a commit_lock or a manifest store"
 )
 _LONGEST = 2000
-"""Characters of a message of a client, which may have all that a server answered."""
+"""Most characters of a client's message, which may contain a server's whole response."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
-"""In messages of clients: no answer came to a request, perhaps to one before it was repeated, or to
-a proxy that says so."""
+"""Signs in messages of clients that a request had no answer. It may be an earlier attempt, or a
+proxy may say so."""
 _NAMED_SECRETS = re.compile(
     r"(?i)((?:authorization|cookie|api-?key|accesskeyid|token-\d|[-_](?:token|secret|password|key(?:_base64)?))"
     r"[\\\"'\s]{0,9}[:=>][\\\"'\s\[]{0,9}"
     r"(?:(?:basic|bearer|negotiate|sharedkey|token|aws4-hmac-sha256)\s+(?:credential=)?)?)"
     r"[^\s<>,;&\"'\\]+"
 )
-"""Headers of a request, and storage options, which servers and proxies have in their answers; those
-written in Go have lists of values."""
+"""Headers of a request, and storage options, that servers and proxies repeat in their answers.
+Servers written in Go repeat lists of values."""
 _COOKIES = re.compile(
     r"(?i)(cookie[\\\"'\s]{0,9}[:=>][\\\"'\s\[]{0,9})"
     r"[^\s<>\"'\\;]+(?:;\s{0,9}[^\s<>\"'\\;=]+=[^\s<>\"'\\;]*)*"
@@ -65,25 +65,25 @@ _COOKIES = re.compile(
 _SENT = re.compile(
     r"(?i)\b((?:basic|bearer|negotiate)\s+)(?=[\w.~+/:-]*(?-i:[A-Z\d=]))[\w.~+/:-]{6,}=*"
 )
-"""The value of a header alone: its kind and no word of lower case, such as a password in base64."""
+"""A header's value alone: a kind and no lower-case word, such as a password in base64."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
-"""What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
+"""The signed bytes as S3 shows them, with the session token: in hexadecimal digits."""
 _SECRET_OPTION = re.compile(
     r"(?i)(?!.*_file$)(?:.*(?:key|secret|token|passw|passphrase|pwd|sas|cookie|jwt|bearer|signature"
     r"|authorization|connection_?string)"
     r"|(?:.*[^a-z])?(?:auth|pass|pat|tok|(?<!application_)credentials?)$)"
 )
-"""Names of storage options with credentials, and of variables of the environment."""
+"""Names of storage options and environment variables with credentials."""
 _OF_STORES = (
     "aws_", "azure_", "google_", "fsspec_", "hf_", "hugging_face_",
     "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
 _SHORTEST = 6
-"""Characters of credentials that are looked for: shorter texts are in every message."""
+"""Least characters of credentials to search for: shorter strings are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
-"""What errors of clients have where a server answered; the last one may have the others."""
+"""Attributes of clients' errors if a server answered; the last may have the others."""
 _OF_PROXIES = (502, 504)
-"""Codes of answers that say that there was none."""
+"""Status codes for a server that did not answer."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
@@ -96,10 +96,10 @@ _OBJECT_REMEDIES = {
 def from_system(
     error: OSError, path: str, doing: str, options: Mapping[str, str] | None = None
 ) -> StoreError:
-    """Translate an error of the operating system, with its ``errno``; one of ours is returned.
+    """Translate an error of the operating system, with its ``errno``. Return a StoreError as is.
 
-    ``doing`` is a verb, such as ``"read"`` or ``"write"``. Clients of servers have such errors,
-    too: ``options`` are the storage options then.
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``. Clients of servers also raise such
+    errors: ``options`` are the storage options in this case.
     """
     if isinstance(error, StoreError):
         return error
@@ -121,25 +121,27 @@ def from_system(
 
 @contextmanager
 def as_store_errors(path: str, doing: str) -> Iterator[None]:
-    """Work with a file of this process; ``doing`` is a verb, such as ``"read"`` or ``"write"``.
+    """Translate errors of work with a file of this process.
+
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``.
 
     Raises
     ------
     StoreError
-        The system failed; the disk may be full. Names the path.
+        The system failed; the disk may be full. The message contains the path.
     """
     try:
         yield
     except OSError as error:
         if isinstance(error, GlaiveError):
             raise
-        # Arrow's errors have a text of their own.
+        # Arrow's errors have a message of their own.
         plain = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
         raise from_system(plain, path, doing) from None
 
 
 def not_a_file(path: str, mode: int, doing: str = "read") -> StoreError:
-    """Describe a directory, a pipe or a device where a file was expected."""
+    """Describe a directory, a pipe or a device that was found instead of a file."""
     actual = "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device"
     return StoreError(
         f"cannot {doing} {path}: it is {actual} where a file was expected. Check the path."
@@ -149,14 +151,14 @@ def not_a_file(path: str, mode: int, doing: str = "read") -> StoreError:
 def from_object_store(
     error: BaseException, path: str, doing: str, options: Mapping[str, str] | None = None
 ) -> StoreError:
-    """Translate an error that obstore raised; one of ours says already what happened.
+    """Translate an error that obstore raised. Return a StoreError as is.
 
     ``options`` are the storage options: servers repeat credentials that they refuse.
     """
     if isinstance(error, StoreError):
         return error
     name = type(error).__name__
-    # WebDAV: a read may meet a name between the deletion and the move that replace an object.
+    # WebDAV: a read may request a name between the deletion and the move that replace an object.
     status = getattr(getattr(error, "response", None), "status_code", 0)
     if isinstance(error, FileNotFoundError) or status == 404:
         return ObjectNotFoundError(
@@ -177,25 +179,25 @@ def from_object_store(
 
 
 def first_line_of(error: BaseException, options: Mapping[str, str] | None = None) -> str:
-    """The first line of what a client says of a server, without credentials and a full stop.
+    """Return the first line of a client's message, without credentials and a full stop.
 
     ``options`` are the storage options: servers repeat credentials that they refuse.
     """
-    # Without secrets first: half of one, or its first line, would not be recognised.
+    # Remove secrets first: half of a secret, or its first line, would not be recognised.
     text = str(error) or type(error).__name__
     line = without_values(text, credentials_in(options or {})).split("\n", 1)[0]
     return GlaiveError.without_secrets(without_named_secrets(line))[:_LONGEST].rstrip(".")
 
 
 def without_named_secrets(answer: str) -> str:
-    """What a server answered, without the credentials in it: of the request, or for a store."""
+    """Remove credentials from a server's answer, of the request and in storage options."""
     for secrets in (_SIGNED_BYTES, _COOKIES, _NAMED_SECRETS, _SENT):
         answer = secrets.sub(r"\1***", answer)
     return answer
 
 
 def without_values(answer: str, values: Iterable[str]) -> str:
-    """What a server answered, without these texts, which it was sent, in the ways to write them."""
+    """Remove values that the server was sent from its answer, in all their notations."""
     import json
     from html import escape
     from urllib.parse import quote
@@ -209,13 +211,13 @@ def without_values(answer: str, values: Iterable[str]) -> str:
             repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
         )
     }  # fmt: skip
-    for way in sorted(written, key=len, reverse=True):  # one may begin with another
+    for way in sorted(written, key=len, reverse=True):  # a notation may begin with another
         answer = answer.replace(way, "***")
     return answer
 
 
 def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
-    """Those among storage options, and in the environment; JSON may stand where a file should."""
+    """Yield the credentials in storage options and the environment, also in JSON."""
     from urllib.parse import unquote
 
     names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
@@ -224,13 +226,13 @@ def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
             text = value.strip()
             if _SECRET_OPTION.match(name) or text.startswith(("{", '"')):
                 yield from (value, text, *_text_in(text), *_parts_of(text))
-            if "://" in text:  # of a proxy, which is sent the password as the characters it is
+            if "://" in text:  # a proxy's URL; the proxy is sent the decoded password
                 password = text.rpartition("@")[0].partition("://")[2].partition(":")[2]
                 yield from (password, unquote(password))
 
 
 def _parts_of(text: str) -> Iterator[str]:
-    """Credentials in a text such as ``AccountName=x;AccountKey=y``."""
+    """Yield the credentials in a string such as ``AccountName=x;AccountKey=y``."""
     for part in text.split(";"):
         name, _, value = part.partition("=")
         if _SECRET_OPTION.match(name):
@@ -238,7 +240,7 @@ def _parts_of(text: str) -> Iterator[str]:
 
 
 def _text_in(text: str) -> Iterator[str]:
-    """The text that a text of JSON is, such as a key that was written once too often."""
+    """Yield the string in a JSON string, such as a key that was encoded once too often."""
     import json
 
     with suppress(ValueError, RecursionError):
@@ -248,10 +250,11 @@ def _text_in(text: str) -> Iterator[str]:
 
 
 def had_no_answer(error: BaseException) -> bool:
-    """Whether a request that a client of another library made may still have its effect.
+    """Return whether a request may still take effect after a client of another library failed.
 
-    Errors of servers have a code, those of file systems a class of Python; others are of
-    connections, as are codes by which a proxy says that the server did not answer.
+    Errors of servers have a status code, and errors of file systems are built-in exceptions. Other
+    errors are of connections. Some status codes of proxies also mean that the server did not
+    answer.
     """
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         return isinstance(error, ConnectionError | TimeoutError)
@@ -261,11 +264,11 @@ def had_no_answer(error: BaseException) -> bool:
 
 
 LARGEST: Final = 1 << 62
-"""Bytes of a file at most, far more than any place has: a server may state any number."""
+"""Most bytes of a file, far more than any store has: a server may state any number."""
 
 
 def too_large(path: str, size: int) -> StoreError:
-    """The error for an object of more bytes than files have, to which Arrow cannot count."""
+    """Return the error for an object larger than any file, whose size Arrow cannot represent."""
     return StoreError(
         f"cannot read {path}: the store says that it has {size} bytes, more than a file can have. "
         "Check which server answers."
@@ -280,7 +283,7 @@ def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:
 
 
 def beyond_end(path: str, requested: ByteRange, size: int) -> CorruptFileError:
-    """Describe a range that the object is too short for."""
+    """Describe a range that ends after the object."""
     return CorruptFileError(
         "byte range",
         expected=f"bytes {requested.offset}..{requested.end} within the file",
@@ -289,11 +292,11 @@ def beyond_end(path: str, requested: ByteRange, size: int) -> CorruptFileError:
     )
 
 
-# --- What a temporary folder could not take, as errors that say which one, and how to choose it
+# --- Errors of temporary folders, which say how to choose another folder ------------------
 
 
 def spilling(what: str) -> AbstractContextManager[None]:
-    """Write to a temporary file, or read it; ``what`` is in it.
+    """Translate errors of writing or reading a temporary file; ``what`` is its content.
 
     Raises
     ------

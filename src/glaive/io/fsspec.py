@@ -3,8 +3,8 @@
 For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
 as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
-glaive only reads archives, FTP servers and what lies behind a cache. It trusts what a file system
-says of its files.
+glaive only reads archives, FTP servers and file systems with a cache; it does not write to them. It
+trusts what a file system reports about its files.
 Decision: ``docs/adr/0005-stores.md``.
 
 Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
@@ -67,23 +67,23 @@ from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutM
 from glaive.process import Origin
 from glaive.types import ByteRange
 
-# --- A file system of fsspec for each thread: several of them, or processes, must not share one
-# Some have one connection, or one open file: of two that use it at once, one reads what the other
-# asked for. So fsspec itself makes one for each thread and each process, except for those that make
-# requests in the background.
+# --- A file system of fsspec for each thread and process --------------------------------
+# Some file systems have one connection, or one open file. If two threads use it at once, one reads
+# the data of the other. So fsspec itself makes a file system for each thread and each process,
+# except for file systems that send requests in the background.
 
 T = TypeVar("T")
 
 
 _MOST: Final = 100
-"""File systems of a chain that are looked at: some have a new one whenever they are asked."""
+"""Most file systems of a chain to inspect: some have a new one on every access."""
 
 
 def chain_of(system: Any) -> list[Any]:
-    """Return a file system, and those that it works through."""
+    """Return a file system, and the file systems that it uses."""
     found = [system]
     for one in found:
-        several = getattr(one, "fss", None)  # of references: by the scheme of what they lead to
+        several = getattr(one, "fss", None)  # of references: file systems by scheme
         below = [getattr(one, name, None) for name in ("fs", "sync_fs")]
         below += several.values() if isinstance(several, Mapping) else ()
         if len(found) < _MOST:
@@ -92,7 +92,7 @@ def chain_of(system: Any) -> list[Any]:
 
 
 def unwrapped(system: Any, key: str) -> tuple[Any, str]:
-    """Return the file system behind one that only shows a folder of it, and its name of a file."""
+    """Return the file system of a folder's file system, and its name of a file."""
     from fsspec.implementations.dirfs import DirFileSystem
 
     while isinstance(system, DirFileSystem):
@@ -101,7 +101,7 @@ def unwrapped(system: Any, key: str) -> tuple[Any, str]:
 
 
 def _read_only(system: Any) -> str | None:
-    """Return what glaive does not write to; None for a file system to which it does."""
+    """Return what kind of place glaive does not write to; ``None`` if it writes there."""
     from fsspec.archive import AbstractArchiveFileSystem
     from fsspec.implementations.cached import CachingFileSystem
     from fsspec.implementations.ftp import FTPFileSystem
@@ -117,7 +117,7 @@ def _read_only(system: Any) -> str | None:
 
 
 class Systems:
-    """The file system of each thread and process, opened when it is needed."""
+    """The file system of each thread and process, opened on first use."""
 
     __slots__ = ("_connect", "_opened")
 
@@ -126,17 +126,17 @@ class Systems:
         self._opened: dict[tuple[int, int], Any] = {}
 
     def mine(self) -> Any:
-        """The one of this thread; errors are those of fsspec."""
+        """Return the file system of this thread. Errors are fsspec's."""
         user = os.getpid(), get_ident()
         if user not in self._opened:
             self._opened[user] = self._connect()
         return self._opened[user]
 
     def using(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which uses the one of this thread.
+        """Return the result of ``work``, which uses the file system of this thread.
 
-        Where its connection has ended, as servers do after some minutes, this thread gets another
-        one when it needs it next.
+        Some servers close connections after some minutes. If a connection was closed, this thread
+        opens another file system at the next use.
         """
         try:
             return work()
@@ -145,29 +145,30 @@ class Systems:
             if system is not None and not system.async_impl and is_transient(error):
                 del self._opened[os.getpid(), get_ident()]
                 for one in chain_of(system):
-                    if hasattr(one, "clear_instance_cache"):  # others are of Arrow
+                    if hasattr(one, "clear_instance_cache"):  # Arrow's lack it
                         one.clear_instance_cache()
             raise
 
 
 # --- Write objects through fsspec, atomically if the file system can do that ------------
-# Buckets show an object once it is complete. Other file systems show it under its name at once,
-# where readers see half of it, and a writer that is stopped leaves half of it; or they move it
-# from a common folder for temporary files, from one disk to another. There it is written under a
-# temporary name beside its own and then moved.
+# Buckets show an object once it is complete. Some other file systems show it under its name at
+# once. Then readers see half of it, and an interrupted writer leaves half of it. Other file systems
+# move it from a common folder for temporary files, from one disk to another. For all of these,
+# glaive writes the object under a temporary name in its own folder, and then moves it.
 
 
 def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
-    """Give an object another name.
+    """Rename an object.
 
-    What fsspec has for file systems that cannot takes ``*``, ``?`` and ``[`` in names for patterns.
+    fsspec's fallback for file systems without a rename treats ``*``, ``?`` and ``[`` in names as
+    patterns, so glaive does not use it.
     """
     from fsspec.spec import AbstractFileSystem
 
     inner, inner_old = unwrapped(system, old)
     move = getattr(getattr(inner, "client", None), "move", None)
     if move is not None:
-        # WebDAV: its ``mv`` copies; MOVE takes a name at once, or answers 412 if it is taken.
+        # WebDAV: its ``mv`` copies. MOVE renames at once, or answers 412 if the name is taken.
         try:
             move(inner_old, unwrapped(system, new)[1], overwrite=replaces)
         except Exception as error:
@@ -184,10 +185,10 @@ def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
 
 
 def creates(system: Any) -> bool:
-    """Whether the file system itself, and what it works through, has a put-if-absent.
+    """Return whether the file system and its inner file systems have a put-if-absent.
 
-    The base class checks first and then writes in place, where readers see half of the object.
-    A method of its own that takes no ``mode`` (WebDAV) overwrites.
+    The base class checks first and then writes in place, so readers see half of the object.
+    A method of a subclass without ``mode`` (WebDAV) overwrites.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -199,7 +200,9 @@ def creates(system: Any) -> bool:
 
 
 def _is_bucket(system: Any) -> bool:
-    """Whether files are objects of a bucket: clients of these are asynchronous, and cannot move."""
+    """Return whether files are objects of a bucket: their clients are asynchronous and cannot
+    move.
+    """
     from fsspec.spec import AbstractFileSystem
 
     inherited = AbstractFileSystem.mv
@@ -210,7 +213,7 @@ def _is_bucket(system: Any) -> bool:
 
 
 def make_folder(system: Any, folder: str) -> None:
-    """Make a folder and those above it; others may be making one of them, where some fail."""
+    """Make a folder and its parents, again if it fails because others make one of them."""
     for _ in range(folder.count("/")):
         with suppress(Exception):  # the last error is raised
             system.makedirs(folder, exist_ok=True)
@@ -221,7 +224,7 @@ def make_folder(system: Any, folder: str) -> None:
 class FsspecSink(RemoteSink):
     """An object being written; visible when finished.
 
-    ``replaces`` is whether an object of the name is replaced, where the file system has a choice.
+    ``replaces`` is whether to replace an object of the same name, if the file system has a choice.
     """
 
     __slots__ = ("_key", "_origin", "_replaces", "_store", "_system", "_temporary")
@@ -244,7 +247,7 @@ class FsspecSink(RemoteSink):
         return self._system.open(self._temporary, "wb")
 
     def finish(self) -> int:
-        """Make the object visible; returns its size in bytes."""
+        """Make the object visible; return its size in bytes."""
         file, self._file = self._opened(), None
         try:
             self._store.in_folder(self._key, file.close)  # clients of WebDAV write only here
@@ -257,8 +260,7 @@ class FsspecSink(RemoteSink):
     def _commit(self, file: Any) -> None:
         """Give the object its name, if it has all its bytes.
 
-        Clients of SFTP say nothing where a server could not write them as it closed the file, for
-        want of space.
+        Clients of SFTP report no error if a server had no space left when it closed the file.
         """
         if not self._temporary:
             file.commit()
@@ -277,7 +279,7 @@ class FsspecSink(RemoteSink):
                 file.discard()
 
     def abort(self) -> None:
-        """Leave nothing behind if the file system can discard the object."""
+        """Discard the object, if the file system can."""
         file, self._file = self._file, None
         if file is not None and not self._origin.is_here:
             self._origin.leave(file)
@@ -305,11 +307,11 @@ def failed(
 
 
 _THROUGH_LINKS = "delete_through_links"
-"""The only storage option of glaive: whether files are deleted in folders behind links."""
+"""glaive's only storage option: whether to delete files in folders reached through symlinks."""
 
 
 def is_known(scheme: str) -> bool:
-    """Whether fsspec is installed and has a file system for this scheme."""
+    """Return whether fsspec is installed and has a file system for this scheme."""
     try:
         import fsspec
     except ImportError:
@@ -318,15 +320,15 @@ def is_known(scheme: str) -> bool:
 
 
 def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
-    """Open a location through fsspec; ``uri`` without the leading ``fsspec+``.
+    """Open a location through fsspec; ``uri`` is without the leading ``fsspec+``.
 
     Raises
     ------
     MissingDependencyError
-        fsspec, or the package behind the scheme, is not installed.
+        fsspec, or the package for the scheme, is not installed.
     OptionError
-        fsspec does not know the scheme, or the file system rejects the options, or works on files
-        of this machine.
+        fsspec does not know the scheme, or the file system rejects the options or reads files of
+        this machine.
     """
     if find_spec("fsspec") is None:
         raise MissingDependencyError(
@@ -343,7 +345,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         raise
     except Exception as error:
         reason, (_, secret) = str(error), split_secret(uri)
-        if secret:  # as a part of a path, where nothing else shows what it is
+        if secret:  # in a path, where other code does not recognise it
             reason = reason.replace(secret, "***")
         known = credentials_in(with_other_secrets(passed, uri, secret))
         reason = without_named_secrets(without_values(reason, known))
@@ -352,7 +354,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
 
 
 def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
-    """Return the file system that fsspec has for this thread, and what it calls the root."""
+    """Return fsspec's file system for this thread, and its name of the root."""
     import fsspec
     from fsspec.generic import GenericFileSystem
     from fsspec.implementations.cached import CachingFileSystem
@@ -365,24 +367,24 @@ def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:
         )
     system, root = fsspec.core.url_to_fs(uri, **options)
     if system.async_impl and not all(one.async_impl for one in chain_of(system)):
-        # All threads have this one from fsspec, which does not look at what is below it.
+        # fsspec gives it to all threads, because it ignores the inner file systems.
         system, root = fsspec.core.url_to_fs(uri, **options, skip_instance_cache=True)
-    # The store of directories alone keeps to a directory among links, pipes and devices.
+    # Only LocalStore stays in a directory in spite of symlinks, pipes and devices.
     if any(isinstance(one, LocalFileSystem | GenericFileSystem) for one in chain_of(system)):
         raise OptionError(
             f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
             "path itself; there is nothing to cache on a disk."
         )
-    while isinstance(system, CachingFileSystem):  # it shows tags and versions as they were
+    while isinstance(system, CachingFileSystem):  # it shows stale tags and versions
         system = system.fs
     return system, root
 
 
 def with_other_secrets(options: Mapping[str, str], uri: str, secret: str) -> dict[str, str]:
-    """Options, and by names of no option what else may be a credential.
+    """Return options, and under other names all other strings that may be credentials.
 
-    Those are passwords of the URI, of which each part of a chain may have one, and fsspec's own
-    settings. ``secret`` is the password of its first part, as it is written there.
+    These are passwords of the URI, because each part of a chain may have a password, and fsspec's
+    own settings. ``secret`` is the password of the URI's first part, as written there.
     """
     import fsspec
 
@@ -392,32 +394,32 @@ def with_other_secrets(options: Mapping[str, str], uri: str, secret: str) -> dic
 
 
 def _texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Texts at any depth of settings of files and variables, by the names that lead to each."""
+    """Yield strings at any depth of settings, each with the path of names that leads to it."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _texts_in(inner, f"{name}.{key}")
-    elif isinstance(value, list | tuple):  # as user and password, which some take together
+    elif isinstance(value, list | tuple):  # such as user and password
         for at, inner in enumerate(value):
             yield from _texts_in(inner, f"{at}.{name}")
     elif isinstance(value, str):
         yield name, value
 
 
-# --- Ask a file system what there is: some say that nothing is where a server refused to answer
-# A listing without what was refused would make a clean-up delete what a tag keeps.
+# --- Ask a file system for its objects: some hide that a server refused to answer --------
+# If a listing lacked the refused entries, a clean-up would delete files that a tag keeps.
 
 _MISSING: Final = (404, 410)
-"""Codes of servers over HTTP that say that there is nothing."""
+"""Status codes of HTTP servers for a missing object."""
 
 _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
 
 
 _LONGEST: Final = 4096
-"""Characters of the path of a folder whose files are looked for."""
+"""Most characters of the path of a folder to search for files."""
 
 
 def asked(ask: Callable[[], T]) -> T:
-    """Return what ``ask`` returns; raise what a client made a missing file of, if it is none."""
+    """Return the result of ``ask``. Raise the cause if a client took it for a missing file."""
     try:
         return ask()
     except FileNotFoundError as error:
@@ -432,7 +434,7 @@ def asked(ask: Callable[[], T]) -> T:
 
 
 def is_there(system: Any, key: str) -> bool:
-    """Whether there is an object now: others may have made it since its folder was listed."""
+    """Return whether an object exists now, even if it was made after its folder was listed."""
     try:
         look_up(system, key)
     except FileNotFoundError:
@@ -441,17 +443,17 @@ def is_there(system: Any, key: str) -> bool:
 
 
 def look_up(system: Any, key: str) -> Any:
-    """What there is to say of an object now; ``FileNotFoundError`` only if there is none."""
+    """Return the current metadata of an object; ``FileNotFoundError`` only if it is missing."""
     return asked(lambda: _fresh(system, key.rpartition("/")[0]).info(key))
 
 
 def list_folder(system: Any, key: str) -> Sequence[Any]:
-    """What is in a folder now; ``FileNotFoundError`` only if there is no such folder."""
+    """Return a folder's current entries; ``FileNotFoundError`` only if it is missing."""
     return asked(lambda: _fresh(system, key).ls(key, detail=True))
 
 
 def _fresh(system: Any, folder: str) -> Any:
-    """The same file system, which will list a folder and not show what it has seen before."""
+    """Return the same file system, without its cached listing of a folder."""
     system.invalidate_cache(folder)
     if not folder:
         system.invalidate_cache("/")
@@ -459,9 +461,9 @@ def _fresh(system: Any, folder: str) -> Any:
 
 
 def walked(system: Any, key: str) -> list[Any]:
-    """What is at any depth below a folder, but not what is behind links.
+    """Return the entries at any depth below a folder, except below symlinks.
 
-    ``find`` of fsspec's base classes leaves out what a server does not list.
+    ``find`` of fsspec's base classes omits folders that a server does not list.
     """
     from fsspec.asyn import AsyncFileSystem
     from fsspec.spec import AbstractFileSystem
@@ -480,11 +482,11 @@ def walked(system: Any, key: str) -> list[Any]:
         except FileNotFoundError:
             if folder == key:
                 raise
-            continue  # deleted since its name was listed
+            continue  # deleted after its name was listed
         entries += found
         for entry in found:
             name = entry["name"].rstrip("/")
-            if len(name) > _LONGEST:  # links may lead in circles
+            if len(name) > _LONGEST:  # symlinks may lead in circles
                 raise StoreError(f"cannot list {folder}: its folders are too deep.")
             if entry.get("type") == "directory" and name not in seen:
                 seen.add(name)
@@ -493,10 +495,10 @@ def walked(system: Any, key: str) -> list[Any]:
 
 
 def is_link(system: Any, key: str, full: str) -> bool:
-    """Whether a name is a link, as far as a file system tells. One request.
+    """Return whether a name is a symlink, if the file system reports it. One request.
 
-    Over SSH ``info`` is of what a link leads to: the client is asked for the name itself, or the
-    folder is listed.
+    Over SSH, ``info`` describes the target of a symlink. So glaive asks the client for the name
+    itself, or lists the folder.
     """
     system, key = unwrapped(system, key)
     look = getattr(getattr(system, "ftp", None), "lstat", None)
@@ -515,7 +517,7 @@ def is_link(system: Any, key: str, full: str) -> bool:
 
 
 class UnsizedFile(ObjectMeta):
-    """A file of a listing without sizes, as web servers have: who needs the size asks for it."""
+    """A file in a listing without sizes, as of web servers; its size is requested on access."""
 
     __slots__ = ("_ask", "_size")
 
@@ -534,7 +536,7 @@ class UnsizedFile(ObjectMeta):
 
     @property
     def size(self) -> int:
-        """Bytes; 0 if the file was deleted since. One request, the first time."""
+        """Bytes; 0 if the file was deleted meanwhile. The first access costs one request."""
         if self._size is None:
             size = 0
             with suppress(ObjectNotFoundError):
@@ -545,7 +547,7 @@ class UnsizedFile(ObjectMeta):
 
     @property
     def stated_size(self) -> int | None:
-        """The size, once somebody has asked for it."""
+        """The size, if it was requested before."""
         return self._size
 
 
@@ -575,7 +577,7 @@ class FsspecStore(ObjectStore):
         self._systems, self._root, self.options = systems, root, options
         self._uri, self.secret = split_secret(uri)
         self._named = len(self._root)
-        """Characters of the root that the caller named; the others are a folder below it."""
+        """Characters of the caller's part of the root; the rest is a folder below it."""
         self.counters = IoCounters()
         self.request_limit = RequestLimit(settings.io_concurrency)
 
@@ -606,11 +608,11 @@ class FsspecStore(ObjectStore):
             raise self.failed(error, self.uri, "open") from None
 
     def full(self, path: str) -> str:
-        """URI of an object."""
+        """Return the URI of an object."""
         return f"{self.uri}/{path}" if path else self.uri
 
     def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
-        """Translate an error that a file system raised, without credentials that servers repeat."""
+        """Translate an error of a file system, without credentials that servers repeat."""
         known = with_other_secrets(self.options, self._uri, self.secret)
         return failed(error, full, doing, known)
 
@@ -619,7 +621,7 @@ class FsspecStore(ObjectStore):
         return f"{self._root}/{path}" if path else self._root
 
     def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:
-        """Return what ``read`` returns, repeated after transient failures."""
+        """Return the result of ``read``, repeated after transient failures."""
         try:
             with self.request_limit.acquire(1):
                 once = partial(self._systems.using, read)
@@ -628,7 +630,9 @@ class FsspecStore(ObjectStore):
             raise self.failed(error, self.full(path), doing) from None
 
     def asked(self, path: str, doing: str, ask: Callable[[], T]) -> T:
-        """The same of one object, which is missing only if it is."""
+        """Return the result of ``ask``, which must raise for a missing object only if it is
+        missing.
+        """
         return self.reading(path, doing, lambda: asked(ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
@@ -643,7 +647,7 @@ class FsspecStore(ObjectStore):
         return pa.py_buffer(data)
 
     def writing(self, path: str) -> tuple[Any, str, str]:
-        """Return the file system, and its and the caller's name of an object to be written."""
+        """Return the file system, its name of an object to write, and the caller's name."""
         system, full = self.system, self.full(path)
         what = _read_only(system)
         if what is not None:
@@ -683,13 +687,13 @@ class FsspecStore(ObjectStore):
         return FsspecSink(self, path)
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
-        """Write, creating the directory if there is none."""
+        """Write. Create the directory first if it is missing."""
 
         def once() -> T:
             try:
                 return write()
             except Exception as error:
-                # WebDAV answers 409 where a folder is missing (RFC 4918, section 9.7.1).
+                # WebDAV answers 409 if a folder is missing (RFC 4918, section 9.7.1).
                 if (
                     not isinstance(error, FileNotFoundError)
                     and getattr(error, "status_code", 0) != 409
@@ -701,15 +705,15 @@ class FsspecStore(ObjectStore):
         return self._systems.using(once)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files directly in a directory, in name order."""
+        """Yield the files directly in a directory, in name order."""
         yield from self._listed(prefix, lambda key: list_folder(self.system, key))
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files at any depth below a directory, in name order."""
+        """Yield the files at any depth below a directory, in name order."""
         yield from self._listed(prefix, lambda key: walked(self.system, key))
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Temporary files at any depth below a directory."""
+        """Yield the temporary files at any depth below a directory."""
         yield from self._listed(prefix, lambda key: walked(self.system, key), unfinished=True)
 
     def _listed(
@@ -737,7 +741,7 @@ class FsspecStore(ObjectStore):
 
     def _meta(self, path: str, entry: Mapping[str, Any]) -> ObjectMeta:
         size = entry.get("size")
-        if size is None:  # not 0: empty files are those that a writer left
+        if size is None:  # not 0: interrupted writers leave empty files
             raise StoreError(
                 f"cannot look up {self.full(path)}: the file system does not say how many bytes it "
                 "has. Copy it to a store that does."
@@ -745,7 +749,7 @@ class FsspecStore(ObjectStore):
         return described(self, path, int(size), _time(entry))
 
     def head(self, path: str) -> ObjectMeta:
-        """Size and time of an object. One request."""
+        """Return the size and time of an object. One request."""
         key = self._key(path)
         entry = self.reading(path, "look up", lambda: look_up(self.system, key))
         self.counters.add_read(1, 0)
@@ -756,16 +760,16 @@ class FsspecStore(ObjectStore):
         return self._meta(path, entry)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one; missing ones are no error.
+        """Delete objects one by one; missing objects are ignored.
 
-        Objects in a folder behind a link are deleted only with ``delete_through_links``.
+        Objects in a folder that a symlink leads to are deleted only with ``delete_through_links``.
         """
         self._delete(paths, self.link_out)
 
     def delete_written(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written, also behind a link in the root.
+        """Delete objects that this process has written, also if a symlink leads to the root.
 
-        Below that, a link in the place of a folder that this process made is somebody else's.
+        Below the root, a symlink in the place of a folder that this process made is foreign.
         """
         self._delete(paths, lambda folder: self._link_in(folder, self._root.count("/") + 1))
 
@@ -785,21 +789,23 @@ class FsspecStore(ObjectStore):
                     raise self.failed(error, self.full(path), "delete") from None
 
     def below(self, path: str) -> FsspecStore:
-        """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
+        """Return a store of a folder, which deletes nothing if a symlink leads to the folder."""
         inner = FsspecStore(self._systems, f"{self._uri}/{path}", self._key(path), self.options)
         inner.secret, inner._named = self.secret, self._named
         return inner
 
     def link_out(self, folder: str) -> str | None:
-        """Why objects in a folder are not deleted: a link leads there.
+        """Return why objects in a folder are not deleted: a symlink leads there.
 
-        The target of a link is not known here, so any link counts, also one above the root where
-        that is a folder of a place that the caller named.
+        The target of a symlink is unknown here, so every symlink counts. This includes symlinks
+        above the root if the root is a folder of a location that the caller specified.
         """
         return self._link_in(folder, self._root.count("/", 0, self._named))
 
     def _link_in(self, folder: str, known: int) -> str | None:
-        """The same for a link behind so many slashes of its path."""
+        """Return the reason if a symlink is after the first ``known`` slashes of a folder's
+        path.
+        """
         allowed = {key.lower(): value for key, value in self.options.items()}.get(_THROUGH_LINKS)
         if allowed is not None and allowed.lower() in ("1", "true", "on"):
             return None
@@ -815,7 +821,7 @@ class FsspecStore(ObjectStore):
         return None
 
     def is_link(self, path: str) -> bool:
-        """Whether a name is a link, on file systems that report it."""
+        """Return whether a name is a symlink, on file systems that report it."""
         return self._is_link(self._key(path), path)
 
     def _is_link(self, key: str, path: str) -> bool:
@@ -828,7 +834,7 @@ def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:
 
 
 class FsspecReader(RemoteReader):
-    """An object read range by range; near ranges share one request."""
+    """An object read range by range; adjacent ranges share a request."""
 
     __slots__ = ("_key", "_relative", "_size", "_store", "path")
 
@@ -839,13 +845,13 @@ class FsspecReader(RemoteReader):
 
     @property
     def size(self) -> int:
-        """Bytes in the object; one request unless it was given."""
+        """Bytes in the object; one request unless the size was given."""
         if self._size is None:
             self._size = self._store.head(self._relative).size
         return self._size
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer."""
+        """Return the last ``size`` bytes, or all bytes if there are fewer."""
         total = self.size
         start = max(0, total - size)
         return self.read([ByteRange(start, total - start)])[0]
@@ -856,7 +862,7 @@ class FsspecReader(RemoteReader):
         joined = coalesce(ranges)
         responses = side_by_side(self._fetch, joined.requests)
         pairs = zip(responses, joined.requests, strict=True)
-        # A server without ranges sends the whole file, which begins with what the first bytes are.
+        # A server without ranges sends the whole file, even if only its first bytes were requested.
         more = [data.size - one.size for data, one in pairs if data.size < one.size or one.offset]
         if any(more):
             self._size = None

@@ -1,8 +1,8 @@
 """Objects in a directory of the local file system.
 
 Files become visible atomically: they are written under a temporary name in their own directory
-and then linked (``create``) or renamed (``overwrite``). Listings omit such temporary names. Small
-files with new random names need none (:meth:`LocalStore.put_new`).
+and then linked (``create``) or renamed (``overwrite``). Listings omit temporary names. Small
+files with new random names need no temporary name (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def open_file(path: str, counters: IoCounters) -> MappedReader | PositionedReade
 
 
 class PositionedReader(RemoteReader):
-    """A file whose ranges are copied into memory when they are asked for.
+    """A file whose ranges are copied into memory on request.
 
-    Used instead of :class:`glaive.io.mapped.MappedReader` where a map of the whole file would take
-    too much of the address space, as with ``spark.executor.pyspark.memory``. The file is opened
-    for each call, so that no descriptor is kept; about 20 us.
+    It replaces :class:`glaive.io.mapped.MappedReader` if a map of the whole file would take too
+    much of the address space, as with ``spark.executor.pyspark.memory``. The file is opened for
+    each call, which costs about 20 us, so that no descriptor stays open.
     """
 
     __slots__ = ("_counters", "path", "size")
@@ -80,12 +80,12 @@ class PositionedReader(RemoteReader):
             raise from_system(error, path, "read") from None
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer."""
+        """Return the last ``size`` bytes, or all bytes if there are fewer."""
         start = max(0, self.size - size)
         return self.read([ByteRange(start, self.size - start)])[0]
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
-        """Return one buffer per range, in order; near ranges are read at once."""
+        """Return one buffer per range, in order. Adjacent ranges are read at once."""
         check_ranges(self.path, ranges, self.size)
         joined = coalesce(ranges, max_gap=_GAP, max_request=MAX_REQUEST)
         try:
@@ -100,7 +100,7 @@ class PositionedReader(RemoteReader):
         return split(ranges, joined, buffers)
 
     def _read(self, fd: int, request: ByteRange) -> pa.Buffer:
-        """One range; it may take several calls, as the system reads at most 2 GiB with one."""
+        """Read one range, in several calls if needed: the system reads at most 2 GiB at once."""
         data, target = aligned_memory(request.size, request.offset)
         done = 0
         while done < request.size:
@@ -115,15 +115,15 @@ class PositionedReader(RemoteReader):
         return data
 
 
-# --- Read local files as a whole, as metadata is: their first bytes, and the rest if there is one
+# --- Read whole local files, such as metadata: their first bytes, then the rest, if any ---
 
 _FIRST_READ: Final = 64 * 1024
 _SLICE: Final = 8 * 1024 * 1024
-"""Bytes per system call after the first."""
+"""Bytes per system call after the first call."""
 
 
 def read_whole(full: str, *, with_holes: bool) -> bytes:
-    """A whole file.
+    """Read a whole file.
 
     Parameters
     ----------
@@ -135,10 +135,10 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
     Raises
     ------
     StoreError
-        The system failed; or it is a pipe or a device, or has more bytes than the system says, as
-        what the system makes up while it is read: some of that never ends.
+        The system failed. The file is a pipe or a device. Or it has more bytes than the system
+        says, as files that the system generates on reading: some of them never end.
     CorruptFileError
-        It has large holes.
+        The file has large holes.
     """
     try:
         fd = os.open(full, READING)
@@ -167,7 +167,7 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
 
 
 def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
-    """Bytes from a position on: the system takes none out of what has no positions."""
+    """Read bytes from a position. The system reads nothing from a file without positions."""
     if not hasattr(os, "pread"):
         return os.read(fd, size)  # which begins at the same position
     try:
@@ -177,12 +177,12 @@ def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
 
 
 def _without_positions(error: OSError, fd: int, full: str) -> OSError:
-    """The error that what was opened is a pipe, a socket or a terminal, if it is."""
+    """Return a better error if the opened file is a pipe, a socket or a terminal."""
     return not_a_file(full, os.fstat(fd).st_mode) if error.errno == errno.ESPIPE else error
 
 
 def _rest(fd: int, start: int, end: int, full: str) -> Iterator[bytes]:
-    """The bytes between two positions, fewer where the file was cut off."""
+    """Yield the bytes between two positions; fewer if the file was truncated."""
     while start < end and (data := _read_at(fd, min(end - start, _SLICE), start, full)):
         start += len(data)
         yield data
@@ -203,18 +203,18 @@ _REWRITE = (
 
 
 class LocalStore(ObjectStore):
-    """A directory. Opening does not access the disk; directories are created by writes.
+    """A directory. Opening does not access the disk; writes create directories.
 
-    ``options`` are storage options: ``fsync`` (``true`` or ``false``), which replaces
-    ``GLAIVE_FSYNC``, is whether files are forced to disk before they become visible;
-    ``delete_through_links`` is whether files are deleted in folders outside of the root that a
-    link leads to. Other options have no effect.
+    ``options`` are storage options. ``fsync`` (``true`` or ``false``), which overrides
+    ``GLAIVE_FSYNC``, is whether to force files to disk before they become visible.
+    ``delete_through_links`` is whether to delete files in folders outside of the root that a
+    symlink leads to. Other options have no effect.
 
     Raises
     ------
     OptionError
-        One of these is neither true nor false; or the directory is relative to a working directory
-        that was removed.
+        An option is not true or false. Or the directory is relative to a working directory that
+        was removed.
     """
 
     __slots__ = ("anchor", "counters", "fsync", "options", "root", "through_links")
@@ -248,7 +248,7 @@ class LocalStore(ObjectStore):
 
     @property
     def is_local(self) -> bool:
-        """Whether objects are files in a directory: yes."""
+        """``True``: objects are files in a directory."""
         return True
 
     @property
@@ -257,7 +257,7 @@ class LocalStore(ObjectStore):
         return self.root
 
     def full(self, path: str) -> str:
-        """Absolute path of an object; raises ``StoreError`` if it is outside of the directory."""
+        """Return the absolute path of an object; ``StoreError`` if it leaves the directory."""
         if path.startswith("/") or ".." in path or not path.isprintable() or ALWAYS_CHECKED:
             check_object_path(path, self.root, is_local=True)
         return f"{self.root}/{path}" if path else self.root
@@ -268,8 +268,8 @@ class LocalStore(ObjectStore):
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
-        # Metadata is always read as a whole. Values of blobs may have holes; it, records of runs
-        # and sources of a conversion have none.
+        # Metadata is always read as a whole. Values of blobs may have holes. Metadata, records of
+        # runs and sources of a conversion have none.
         with_holes = not path.startswith("_") and not path.endswith((".json", ".parquet"))
         data = read_whole(self.full(path), with_holes=with_holes)
         self.counters.add_read(1, len(data))
@@ -290,16 +290,16 @@ class LocalStore(ObjectStore):
             raise
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write a file whose name nobody else knows before it is complete.
+        """Write a file whose name no other process knows before it is complete.
 
-        It needs no temporary name: a writer that is stopped leaves a file that nothing refers to.
+        It needs no temporary name: a writer that is stopped leaves a file without references.
         """
         small = None if self.fsync else joined_if_small(data)
         if small is not None:
             full = self.full(path)
             try:
                 write_new(full, small)
-            except FileExistsError:  # of an earlier attempt
+            except FileExistsError:  # from an earlier attempt
                 put_small(full, small, "overwrite")
             except OSError as error:
                 raise from_system(error, full, "write") from None
@@ -308,10 +308,10 @@ class LocalStore(ObjectStore):
             self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Overwrite a file of the same size in place; ``False`` if none could be.
+        """Overwrite a file of the same size in place; return ``False`` if that is impossible.
 
         Not atomic, hence only for hints: a reader may see a mixture of old and new bytes. A file
-        that is reached through a link, or has another name as well, is not written.
+        that is a symlink, or has another name as well, is not written.
         """
         try:
             fd = os.open(self.full(path), _REWRITE)
@@ -325,7 +325,7 @@ class LocalStore(ObjectStore):
             return False
 
     def mark(self, path: str, data: bytes) -> None:
-        """Write a small file where files may be deleted, not behind a link that leads elsewhere."""
+        """Write a small file where files may be deleted: no symlink that leads out is followed."""
         full = self.full(path)
         try:
             with self._reached(_folder_of(path)) as at:
@@ -336,43 +336,45 @@ class LocalStore(ObjectStore):
             raise from_system(error, full, "write") from None
 
     def create(self, path: str) -> LocalSink:
-        """Start writing a file; its directory is made when there is none."""
+        """Start writing a file; its directory is created if missing."""
         return LocalSink(self.full(path), self.counters, fsync=self.fsync)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files directly in a directory, in name order; each is inspected when it is reached."""
+        """Yield the files directly in a directory, in name order; each is inspected when
+        reached.
+        """
         self.full(prefix)
         return files_in(self.root, prefix)
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files at any depth below a directory, in name order."""
+        """Yield the files at any depth below a directory, in name order."""
         self.full(prefix)
         return files_below(self.root, prefix)
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
-        """The same from a path on and before another; other files are not looked up."""
+        """Yield the files of :meth:`walk` from a path to before another; inspect no other file."""
         self.full(prefix)
         return files_below(self.root, prefix, start, stop)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Temporary files at any depth below a directory: of active writers, or of failed ones."""
+        """Yield temporary files of active or failed writers, at any depth below a directory."""
         self.full(prefix)
         return unfinished_below(self.root, prefix)
 
     def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Directories without entries at any depth below one."""
+        """Yield the directories without entries, at any depth below a directory."""
         self.full(prefix)
         return empty_folders_below(self.root, prefix)
 
     def remove_empty(self, folders: Sequence[str]) -> None:
-        """Remove directories that are empty, as far as files in them may be deleted."""
+        """Remove directories that are empty, if files in them may be deleted."""
         for path in folders:
             self._remove_empty(self._reached(_folder_of(path)), self.full(path))
 
     def _remove_empty(self, parent: _Reached, full: str) -> None:
-        """Remove a directory that its opened parent has, if it is empty."""
+        """Remove a directory in its opened parent, if it is empty."""
         try:
             with parent as at:
                 remove_folder(at, full.rpartition("/")[2])
@@ -382,18 +384,19 @@ class LocalStore(ObjectStore):
             raise from_system(error, full, "remove") from None
 
     def links(self, prefix: str) -> Iterator[str]:
-        """Links at any depth below a directory."""
+        """Yield the symlinks at any depth below a directory."""
         self.full(prefix)
         return links_below(self.root, prefix)
 
     def names(self, prefix: str) -> Sequence[str]:
-        """Names of all entries of a directory, including unfinished files, in any order."""
+        """Return the names of all entries of a directory, also unfinished files, unordered."""
         return names_in(self.full(prefix))
 
     def remove_folders(self) -> None:
-        """Remove the root and the directories below it, as far as they are empty.
+        """Remove the root and the directories below it that are empty.
 
-        A root that is a folder of the one which the caller named is no link, nor behind one.
+        If the root is a folder of the directory that the caller specified, it is removed only if it
+        is not reached through a symlink.
         """
         named = [path for path in folders_below(self.root) if self.can_name(path)]
         self.remove_empty(named)
@@ -404,7 +407,7 @@ class LocalStore(ObjectStore):
             self._remove_empty(opened_folder(self.anchor, above, ""), self.root)
 
     def head(self, path: str) -> ObjectMeta:
-        """Size and time of a file."""
+        """Return the size and time of a file."""
         full = self.full(path)
         try:
             status = os.stat(full)
@@ -415,9 +418,10 @@ class LocalStore(ObjectStore):
         return describe(path, status)
 
     def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
-        """A value that changes when entries of a directory do; ``None`` if there is none.
+        """Return a value that changes with a directory's entries; ``None`` if it is missing.
 
-        It is opened for that: then network file systems ask their server, as for a listing.
+        The directory is opened, because network file systems then ask their server, as for a
+        listing.
         """
         try:
             if _FOLDER is None:
@@ -433,7 +437,7 @@ class LocalStore(ObjectStore):
         return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
     def is_free(self, path: str) -> bool:
-        """Whether there is certainly no such file."""
+        """Return whether a file is certainly missing."""
         try:
             os.stat(self.full(path))
         except OSError as error:
@@ -441,24 +445,26 @@ class LocalStore(ObjectStore):
         return False
 
     def below(self, path: str) -> LocalStore:
-        """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
+        """Return a store of a folder, which deletes nothing if a symlink leads to the folder."""
         store = LocalStore(self.full(path), self.options)
         store.anchor = self.anchor
         return store
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files in this order, links instead of their targets; missing ones are no error.
+        """Delete files in this order. Symlinks are deleted, not their targets.
 
-        No link that leads out of the root is followed, unless ``delete_through_links`` is set.
-        With ``fsync``, what is in one folder is certainly deleted before the next is begun.
+        Missing files are ignored. A symlink that leads out of the root is followed only if
+        ``delete_through_links`` is set. With ``fsync``, the deletions in one folder are on disk
+        before
+        deletions in the next folder begin.
         """
         self._delete(paths, self._reached)
 
     def delete_written(self, paths: Sequence[str]) -> None:
-        """Delete files that this process has written, also behind a link in the root.
+        """Delete files that this process has written, also if a symlink leads to the root.
 
-        Somebody else may have put a link in the place of a folder below that, which this process
-        made: such a link is not followed.
+        Somebody else may have replaced a folder that this process made below the root by a symlink:
+        such a symlink is not followed.
         """
         self._delete(paths, self._written_to)
 
@@ -476,12 +482,12 @@ class LocalStore(ObjectStore):
             except FileNotFoundError:
                 continue  # the folder does not exist
             except OSError as error:
-                name = os.path.basename(error.filename or "")  # or a folder on the way there
+                name = os.path.basename(error.filename or "")  # or a folder in its path
                 path = f"{full}/{name}" if name in names else full
                 raise from_system(error, path, "delete") from None
 
     def link_out(self, folder: str) -> str | None:
-        """Why files in a folder are not deleted: a link leads out of the root."""
+        """Return why files in a folder are not deleted: a symlink leads out of the root."""
         if self.through_links:
             return None
         try:
@@ -495,11 +501,11 @@ class LocalStore(ObjectStore):
             raise from_system(error, self.full(folder), "look up") from None
 
     def _reached(self, folder: str) -> _Reached:
-        """A folder to delete in: its path if that may be anywhere, else a descriptor."""
+        """Open a folder to delete in: its path if it may be anywhere, else a descriptor."""
         return nullcontext(self.full(folder)) if self.through_links else self._confined(folder)
 
     def _written_to(self, folder: str) -> _Reached:
-        """The same for a folder of new files, to which its first name may be a link."""
+        """Open a folder of new files to delete in; its first name may be a symlink."""
         if self.through_links:
             return nullcontext(self.full(folder))
         first, _, below = folder.partition("/")
@@ -509,11 +515,11 @@ class LocalStore(ObjectStore):
         return opened_folder(self.anchor, self.root[len(self.anchor) + 1 :], folder)
 
     def is_link(self, path: str) -> bool:
-        """Whether a name in a folder is a link."""
+        """Return whether a name in a folder is a symlink."""
         return is_link(self.full(path))
 
     def remove_unfinished(self, path: str) -> bool:
-        """Remove an empty file whose writer was stopped; returns whether it was removed."""
+        """Remove an empty file whose writer was stopped; return whether it was removed."""
         full = self.full(path)
         if self.link_out(_folder_of(path)) is not None:
             return False

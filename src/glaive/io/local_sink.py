@@ -19,10 +19,10 @@ from glaive.io.failures import from_system, not_a_file
 from glaive.io.store import BytesLike, IoCounters, PutMode, byte_views
 from glaive.process import Origin
 
-# --- Names of files that are not finished yet -------------------------------------------
+# --- Names of unfinished files ----------------------------------------------------------
 # A file is written as ``.<name>.<16 hexadecimal digits>.tmp`` in its final folder. The digits are
-# random, and such files are only created if no file has the name, so that nobody can put a link
-# there beforehand. Listings omit all names that begin with a dot and end in ``.tmp``.
+# random, and such a file is created only if the name is free. So nobody can put a symlink there
+# beforehand. Listings omit all names that begin with a dot and end in ``.tmp``.
 
 _END: Final = ".tmp"
 _ASIDE: Final = ".removed.tmp"
@@ -32,70 +32,71 @@ _OTHERS: Final = r"\.tmp[0-9A-Za-z]{6}"
 
 
 def temporary_path(full: str) -> str:
-    """A new temporary path for the file that will be renamed to ``full``."""
+    """Return a new temporary path for the file that will be renamed to ``full``."""
     folder, _, name = full.rpartition("/")
     return f"{folder}/.{name}.{os.urandom(8).hex()}{_END}"
 
 
 def removal_name(name: str) -> str:
-    """Name of the marker file for the removal of an unfinished file of this name."""
+    """Return the name of the marker for the removal of an unfinished file of this name."""
     return f".{name}.removal{_END}"
 
 
 def removed_path(full: str) -> str:
-    """A new path for an unfinished file that is being removed."""
+    """Return a new path for an unfinished file that is being removed."""
     return temporary_path(full).removesuffix(_END) + _ASIDE
 
 
 def is_removed(name: str) -> bool:
-    """Whether a file was moved away to be removed: no writer is going to rename it."""
+    """Return whether a file was moved away to be removed: no writer will rename it."""
     return name.endswith(_ASIDE)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether listings omit a file of this name."""
+    """Return whether listings omit a file of this name."""
     return name.startswith(".") and name.endswith(_END)
 
 
 def is_others_temporary(name: str) -> bool:
-    """Whether a file has a name that pylance gives to files on local disks while it writes them."""
+    """Return whether pylance gives this name to a local file while it writes the file."""
     return re.fullmatch(_OTHERS, name) is not None
 
 
 def final_name(name: str) -> str | None:
-    """The final name of a temporary file; ``None`` if it is not a temporary file of ours."""
+    """Return the final name of a temporary file; ``None`` if glaive did not make the name."""
     match = re.fullmatch(_WRITTEN, name)
     return None if match is None else match[1]
 
 
-# --- Put-if-absent for local files, on which commits rely: name a finished file if the name is
-# free
+# --- Put-if-absent for local files, which commits need: name a finished file if the name is free
+# ---
 #
-# There are three ways; the first that the file system supports is used:
+# There are three ways. glaive uses the first way that the file system supports:
 #
 # 1. a hard link, which is atomic;
 # 2. a rename that fails if the name is taken, which is atomic (``renameat2`` on Linux,
 #    ``renamex_np`` on macOS, any rename on Windows);
-# 3. the name is taken with an empty file, then the finished file is renamed over it. This is not
-#    atomic: a writer that is stopped in between leaves an **empty file**, and nothing else. With
-#    the other two, a file is visible only when it is complete.
+# 3. take the name with an empty file, then rename the finished file over it. This is not atomic: a
+#    writer that is stopped in between leaves only an **empty file**. With the other two ways, a
+# file
+#    is visible only when it is complete.
 #
-# An empty file therefore does not count as an object. Readers ignore it; a writer that needs the
+# An empty file therefore does not count as an object. Readers ignore it. A writer that needs the
 # name waits a moment for the writer that took it, then replaces it. Several may do so, and the
-# first writer may only be slow. So each deletes the finished files of all other writers that wait
-# for this name, checks that the name is still the same empty file, and renames its own finished
-# file over it. Of two writers, the one that created its own file later finds that of the other: at
-# most one file remains to be renamed. A writer that finds its own file deleted was not first, and
+# first writer may only be slow. So each writer deletes the finished files of all other writers that
+# wait for this name. It checks that the name is still the same empty file, and renames its own
+# finished file over it. The writer that creates its own file later finds the file of the other
+# writer: at most one file remains to be renamed. A writer whose file was deleted was not first, and
 # gets an error.
 #
 # Decision: ``docs/adr/0015-unfinished-files.md``.
 
 PATIENCE: Final = 2.0
-"""Seconds for which a name may be an empty file before its writer counts as stopped: between the
-two steps there is nothing to do."""
+"""Seconds that a name may be an empty file before its writer counts as stopped. An active writer
+has nothing to do between the two steps."""
 
 REMOVAL_SECONDS: Final = 10.0
-"""Seconds after which a process that was removing an unfinished file counts as stopped."""
+"""Seconds until a process that removes an unfinished file counts as stopped."""
 
 _PAUSE: Final = 0.002
 """Seconds between two checks of an empty file."""
@@ -123,12 +124,12 @@ _Identity = tuple[int, int, int]
 
 
 def take_name(temporary: str, full: str) -> None:
-    """Name a finished file, replacing an unfinished one if there is one.
+    """Name a finished file, replacing an unfinished file of this name.
 
     Raises
     ------
     FileExistsError
-        There is a file of this name, or another writer is about to create it.
+        A file of this name exists, or another writer is about to create it.
     OSError
         The system failed; the name is unchanged.
     """
@@ -161,12 +162,12 @@ def _name(temporary: str, full: str) -> None:
             os.close(os.open(full, _EMPTY, 0o666))
             _fill(temporary, full)
     else:
-        with suppress(OSError):  # the name is taken; a clean-up finds the other one
+        with suppress(OSError):  # the name is taken; a clean-up finds the temporary name
             os.unlink(temporary)
 
 
 def _rename_if_free(source: str, target: str) -> bool:
-    """Atomically rename a file unless the new name is taken; ``False`` if that is not possible.
+    """Atomically rename a file unless the new name is taken; ``False`` if unsupported.
 
     Raises
     ------
@@ -190,7 +191,7 @@ def _rename_if_free(source: str, target: str) -> bool:
 
 @cache
 def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
-    """The system's rename that never replaces a file, if it has one."""
+    """Return the system's rename that never replaces a file; ``None`` if it has none."""
     libc = ctypes.CDLL(None, use_errno=True)
     here, text, number = -100, ctypes.c_char_p, ctypes.c_int
     if sys.platform.startswith("linux") and hasattr(libc, "renameat2"):
@@ -203,7 +204,7 @@ def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
 
 
 def _fill(temporary: str, full: str) -> None:
-    """Rename a finished file over the empty one that holds its name."""
+    """Rename a finished file over the empty file that has its name."""
     try:
         os.replace(temporary, full)
     except FileNotFoundError:
@@ -220,9 +221,9 @@ def _take_over(temporary: str, full: str, empty: _Identity) -> None:
 
 
 def remove_unfinished(full: str) -> bool:
-    """Remove an empty file that holds a name, unless its writer continues within a moment.
+    """Remove an empty file that takes a name, unless its writer continues within a moment.
 
-    Returns whether it was removed; also ``False`` if another process is removing it.
+    Return whether it was removed; ``False`` also if another process removes it.
 
     Raises
     ------
@@ -247,7 +248,7 @@ def remove_unfinished(full: str) -> bool:
 
 
 def _remove_empty(full: str) -> bool:
-    """Remove an empty file that nobody may fill while the marker is valid.
+    """Remove an empty file that no process may fill while the marker is valid.
 
     If this process is suspended for longer, the file may have been filled. So it is first moved
     away, and moved back if it is not empty.
@@ -270,13 +271,13 @@ def _remove_empty(full: str) -> bool:
 def _withdraw_others(full: str, mine: str) -> None:
     """Delete the finished files of all other writers that wait for a name.
 
-    Waits for a process that is removing the unfinished file, unless that was stopped.
+    Wait for a process that removes the unfinished file, unless it was stopped.
     """
     folder, _, name = full.rpartition("/")
     marker = f"{folder}/{removal_name(name)}"
     if mine != marker and not _disappears(marker, mine):
         raise _taken(full)
-    with os.scandir(folder) as entries:  # no folder is a file that could get the name
+    with os.scandir(folder) as entries:  # a folder cannot be renamed to the name of a file
         others = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
     for other in others:
         path = f"{folder}/{other}"
@@ -286,10 +287,10 @@ def _withdraw_others(full: str, mine: str) -> None:
 
 
 def _disappears(marker: str, now: str) -> bool:
-    """Whether a marker is absent, disappears within a moment, or was left by a stopped process.
+    """Return whether a marker is absent, disappears in a moment, or is of a stopped process.
 
-    Its time may be anything, as may be its kind: one whose time is far ahead is looked at for as
-    long as a process may take that removes a file, and is of none if it stays the same.
+    The marker may have any time and be any kind of file. If its time is far ahead, glaive observes
+    it for as long as a removal may take. If it stays the same, its process was stopped.
     """
     began, first = time.monotonic(), _seen(marker)
     while (found := _seen(marker)) is not None:
@@ -303,7 +304,7 @@ def _disappears(marker: str, now: str) -> bool:
 
 
 def _seen(path: str) -> tuple[int, int] | None:
-    """What tells a marker from a later one of its name; ``None`` if there is none."""
+    """Return what differs between a marker and a later one; ``None`` if it is missing."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -312,7 +313,7 @@ def _seen(path: str) -> tuple[int, int] | None:
 
 
 def _age(path: str, now: str) -> float:
-    """Seconds between the last changes of two files, by the clock of their file system."""
+    """Return the seconds between the last changes of two files, by their file system."""
     try:
         return os.stat(now).st_mtime - os.lstat(path).st_mtime
     except FileNotFoundError:
@@ -320,7 +321,7 @@ def _age(path: str, now: str) -> float:
 
 
 def _stays_empty(full: str, just_written: str) -> _Identity | None:
-    """The file, if it stays empty until its writer counts as stopped; else ``None``.
+    """Return the file if it stays empty until its writer counts as stopped, else ``None``.
 
     The modification time of ``just_written`` is the current time of the file system's clock.
     """
@@ -334,7 +335,7 @@ def _stays_empty(full: str, just_written: str) -> _Identity | None:
 
 
 def _empty_file(full: str) -> _Identity | None:
-    """The identity of an empty file, unlike a later one of its name; ``None`` if there is none."""
+    """Return the identity of an empty file, which differs for a later one; else ``None``."""
     try:
         status = os.lstat(full)
     except FileNotFoundError:
@@ -353,26 +354,25 @@ def _taken(full: str) -> FileExistsError:
 
 
 SMALL_FILE_BYTES = 256 * 1024
-"""Size of a file up to which its parts are joined and written with one call."""
+"""Size up to which the parts of a file are joined and written with one call."""
 
 _SLICE = 8 * 1024 * 1024
-"""Bytes per system call: large writes go to the page cache fastest in slices."""
+"""Bytes per system call: large writes reach the page cache fastest in slices."""
 _MAX_PARTS = 512
 """Parts per ``writev``; POSIX guarantees 16, and current systems 1024."""
 _PREALLOCATE_FROM = 1024 * 1024
-"""Size of one write from which blocks are preallocated.
+"""Least size of one write for preallocated blocks.
 
-Writing into preallocated blocks costs about a third less processor time than growing the file
-with every write. Only Linux has the call without a slow emulation, so elsewhere nothing is
-preallocated.
+Writing into preallocated blocks costs about a third less processor time than growing the file with
+every write. Only Linux has the call without a slow emulation, so glaive uses it only there.
 """
 _PREALLOCATED_BYTES = 32 * 1024 * 1024
-"""Bytes preallocated at a time; unused ones are released when the file is finished."""
+"""Bytes preallocated at a time; unused bytes are released when the file is finished."""
 _ROOM = 8
-"""Preallocations for which a disk has room before glaive preallocates: other writers need some."""
+"""Preallocations that must fit on the disk, because other writers need space, too."""
 
 _FOLDER_ATTEMPTS = 8
-"""Times that a folder is made which others remove at once."""
+"""Attempts to make a folder that other processes remove at once."""
 
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file size does not change
 
@@ -380,7 +380,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
-    """The content of a small file; ``None`` if it is not small."""
+    """Return the content of a small file; ``None`` if it is not small."""
     if sum([memoryview(part).nbytes for part in data]) > SMALL_FILE_BYTES:
         return None
     return b"".join(data)
@@ -394,7 +394,7 @@ def write_new(full: str, data: bytes) -> None:
     FileExistsError
         The file exists; it is not changed.
     OSError
-        It could not be written; nothing is left behind.
+        The file could not be written; it is removed.
     """
     fd = _open_new(full)
     try:
@@ -411,9 +411,9 @@ def write_new(full: str, data: bytes) -> None:
 
 
 def _open_new(full: str, *, fsync: bool = False) -> int:
-    """A descriptor of a new file; its folder is created if missing.
+    """Return a descriptor of a new file; its folder is created if missing.
 
-    Also where a clean-up finds that folder empty, and removes it before the file is in it.
+    The folder is created again if a clean-up finds it empty and removes it before the file exists.
     """
     for _ in range(_FOLDER_ATTEMPTS):
         with suppress(FileNotFoundError):
@@ -423,7 +423,7 @@ def _open_new(full: str, *, fsync: bool = False) -> int:
 
 
 def _make_folder(full: str, *, fsync: bool = False) -> None:
-    """Create the folder of a file if missing; with ``fsync`` its name is forced to disk."""
+    """Create the folder of a file if missing; with ``fsync``, force its name to disk."""
     folder = os.path.dirname(full)
     above: list[str] = []
     at = folder
@@ -457,17 +457,17 @@ def put_small(full: str, data: bytes, mode: PutMode) -> None:
 
 
 def _replace(temporary: str, full: str) -> None:
-    """Give a file its name, in the place of another one, but not of ``/dev/null`` or a pipe.
+    """Give a file its name, replacing another file, but not ``/dev/null`` or a pipe.
 
-    Nor of a link to one, such as ``/dev/stdout``, wherever that leads just now.
+    A symlink to such a file is not replaced either, such as ``/dev/stdout``, with any target.
     """
     mode = S_IFREG
-    with suppress(OSError):  # the system says below what is wrong, if that matters
+    with suppress(OSError):  # the rename reports the error, if it matters
         mode = os.lstat(full).st_mode
         if S_ISLNK(mode):
             folder = os.path.realpath(os.path.dirname(full))
             is_of_system = folder == "/dev" or folder.startswith("/proc/")
-            mode = S_IFREG  # what is replaced, if it leads nowhere
+            mode = S_IFREG  # of a symlink that leads nowhere, which is replaced
             mode = S_IFCHR if is_of_system else os.stat(full).st_mode
     if not (S_ISREG(mode) or S_ISDIR(mode)):
         raise not_a_file(full, mode, "write")
@@ -520,12 +520,12 @@ class LocalSink:
             raise self._failed(error, self._full) from None
 
     def finish(self) -> int:
-        """Rename the file into place; returns its size in bytes."""
+        """Rename the file into place; return its size in bytes."""
         self.publish("overwrite")
         return self.position
 
     def publish(self, mode: PutMode) -> None:
-        """Make the file visible, replacing an existing one or only if there is none."""
+        """Make the file visible: replace an existing file, or only if the name is free."""
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
@@ -563,7 +563,7 @@ class LocalSink:
                 os.unlink(self._temporary)
 
     def _close(self) -> None:
-        """Close the file, once: after an error, too, its number may be that of another file."""
+        """Close the file once: after an error, too, its number may belong to another file."""
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -574,7 +574,7 @@ class LocalSink:
 
 
 def _write_all(fd: int, data: Sequence[BytesLike]) -> int:
-    """Write all parts; returns their size in bytes."""
+    """Write all parts; return their size in bytes."""
     pending: list[memoryview] = []
     pending_size = total = 0
     for view in byte_views(data):
@@ -610,7 +610,7 @@ def _flush(fd: int, views: list[memoryview]) -> None:
 
 
 def sync_folder(folder: int | str) -> None:
-    """Force the names in a folder, or in that of a descriptor, to disk."""
+    """Force the names in a folder, given by path or descriptor, to disk."""
     if isinstance(folder, int):
         return os.fsync(folder)
     fd = os.open(folder, os.O_RDONLY)
@@ -636,7 +636,7 @@ _libc = _load()
 def _preallocate(fd: int, size: int, start: int, more: int) -> int:
     """Preallocate ``more`` bytes of a file of ``size`` bytes from ``start`` on.
 
-    Return where the preallocated part ends. Without room or support it ends where the file does:
+    Return the end of the preallocated part. Without space or support it is the end of the file:
     the next write then reports the problem, if there is one.
     """
     if _libc is None:
@@ -651,5 +651,5 @@ def _preallocate(fd: int, size: int, start: int, more: int) -> int:
 
 
 def _release(fd: int, size: int) -> None:
-    """Release what was preallocated behind the first ``size`` bytes."""
+    """Release the bytes preallocated after the first ``size`` bytes."""
     os.ftruncate(fd, size)
