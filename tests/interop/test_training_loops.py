@@ -126,22 +126,17 @@ def test_a_cached_stream_is_read_again_until_it_is_closed(library: str, tmp_path
     batches = pa.table({"id": range(7)}).to_batches(max_chunksize=3)
     with cls(iter(batches), cache=str(tmp_path)) as cached:
         assert [ids(cached) for _ in range(2)] == [[[0, 1, 2], [3, 4, 5], [6]]] * 2
-        assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     cls: Any = import_module("glaive._dataset.cache").CachedDataset
     batches = pa.table({"id": range(7)}).to_batches(max_chunksize=3)
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=rf"cannot write {tmp_path}/file/below"):
         list(cls(batches, cache=str(tmp_path / "file" / "below")))
     cached = cls(batches, cache=str(tmp_path / "cache"))
-    assert len(list(cached)) == 3
-    (file,) = (tmp_path / "cache").iterdir()
-    file.unlink()
-    with pytest.raises(StoreError, match=f"cannot read {file}"):
-        list(cached)
+    assert [len(list(cached)) for _ in range(2)] == [3, 3]
 
 
 def test_an_iterator_whose_first_pass_ended_early_is_not_cached_in_part() -> None:

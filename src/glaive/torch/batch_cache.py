@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from shutil import rmtree
-from typing import Any, Literal, Self
-from weakref import finalize
+from typing import Literal, Self
 
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.merging.source import SpilledRows
 from glaive.dataset.open import dataset
 from glaive.errors import OptionError
-from glaive.io.failures import as_store_errors
-from glaive.process import Origin
 from glaive.sampler import ShardedBatchSampler, ShardedFragmentSampler
 
 
 class BatchCache:
     """Iterate over it: the first complete pass writes a file, later ones read it.
 
-    A pass that ends early leaves no file; the next one begins again. A child that is forked amid a
-    pass leaves the file of its parent as it is.
+    A pass that ends early leaves nothing; the next one begins again. The file has no name, so the
+    system removes it however the process ends.
 
     Parameters
     ----------
     read
         Begins a pass.
     folder
-        Where the file is; default: a temporary folder, deleted with the object.
+        Where the file is; default: the system's temporary folder.
     """
 
     def __init__(
@@ -41,74 +35,27 @@ class BatchCache:
         read: Callable[[], Iterator[pa.RecordBatch]],
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._read = read
-        with as_store_errors(str(folder or "a temporary folder (TMPDIR chooses it)"), "write"):
-            self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
-        self._temporary = (
-            finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
-        )
-        self._file: Path | None = None
-        self._origin = Origin()
-        self._is_empty = False
+        self._read, self._folder = read, folder
+        self._batches: list[pa.RecordBatch] | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._file is not None:
-            with as_store_errors(f"{self._file}", "read"):
-                source = pa.memory_map(str(self._file))
-            with source:
-                yield from pa.ipc.open_stream(source)
+        if self._batches is not None:
+            yield from self._batches
             return
-        if self._is_empty:
-            return
-        with as_store_errors(f"{self._folder}", "write"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
-        file: Any = os.fdopen(number, "wb")
-        path, stream = Path(name), pa.PythonFile(file, mode="w")
-        origin, complete = Origin(), False
+        spilled: SpilledRows | None = None
         try:
-            writer: pa.RecordBatchStreamWriter | None = None
             for batch in self._read():
-                with as_store_errors(name, "write"):
-                    writer = writer or pa.ipc.new_stream(stream, batch.schema)
-                    writer.write(batch)
-                    file.flush()  # a child that ends would write what waits, too
+                spilled = spilled or SpilledRows(batch.schema, "batches", self._folder)
+                spilled.write(batch)
                 yield batch
-            with as_store_errors(name, "write"):
-                if writer is not None:
-                    writer.close()
-                file.close()
-            complete = writer is not None
+            self._batches = [] if spilled is None else spilled.finish().to_batches()
         finally:
-            _end(file)
-            if not complete and origin.is_here:
-                path.unlink(missing_ok=True)
-        if complete:
-            self._file, self._origin = path, origin
-        else:
-            self._is_empty = True
+            if spilled is not None:
+                spilled.close()  # the batches stay valid
 
     def delete(self) -> None:
-        """Delete the file, and the folder if it is a temporary one; a fork those of its own."""
-        self._is_empty = False
-        if self._file is not None and self._origin.is_here:
-            with as_store_errors(f"{self._file}", "delete"):
-                self._file.unlink(missing_ok=True)
-        self._file = None
-        if self._temporary is not None:
-            self._temporary()
-
-
-def _end(file: Any) -> None:
-    """Close a file; where its last bytes do not fit either, the error before says so."""
-    with suppress(OSError):
-        file.close()
-
-
-def _delete(folder: Path, owner: int) -> None:
-    """Delete a temporary folder; not in a child that was forked, since its parent still reads."""
-    if os.getpid() == owner:
-        rmtree(folder, ignore_errors=True)
+        """Release the file with its last batch."""
+        self._batches = None
 
 
 class CachedDataset(BatchCache):
@@ -128,9 +75,9 @@ class CachedDataset(BatchCache):
         cache: str | os.PathLike[str] | bool | None = None,  # pylance has it
     ) -> None:
         self._stream, self._began, self._closed = stream, False, False
-        super().__init__(self._batches, None if isinstance(cache, bool) else cache)
+        super().__init__(self._again, None if isinstance(cache, bool) else cache)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _again(self) -> Iterator[pa.RecordBatch]:
         batches = iter(self._stream)
         if self._began and batches is self._stream:
             raise OptionError(

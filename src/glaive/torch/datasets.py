@@ -382,7 +382,8 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._sent_by: tuple[int, int] | None = None  # see process_of_group
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sent_by": process_of_group(self._sent_by)}
+        sent = {"_sent_by": process_of_group(self._sent_by), "cached_ds": None}
+        return {**self.__dict__, **sent}
 
     def __repr__(self) -> str:
         uri = GlaiveError.without_secrets(self.dataset.uri)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -38,7 +40,7 @@ from glaive.expr.filters import Term
 from glaive.format import field as declared_keys
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature
-from glaive.io.failures import spilling
+from glaive.io.failures import as_store_errors, spilling
 from glaive.io.mapped import advise, map_file
 from glaive.kernels.hashing import StringTable, WordTable
 from glaive.kernels.strings import Strings
@@ -270,17 +272,32 @@ _ROWS: Final = "rows of the source, which exceed memory_limit,"
 class SpilledRows:
     """A temporary file of record batches. Close it to release the disk space.
 
+    Parameters
+    ----------
+    schema
+        Of the batches.
+    what
+        What is written, for errors.
+    folder
+        Where the file is; default: the system's temporary folder.
+
     Raises
     ------
     StoreError
         The temporary folder does not exist or is not writable.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        with spilling(_ROWS):
-            self._file: Any = tempfile.TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by close()
+    def __init__(
+        self, schema: pa.Schema, what: str = _ROWS, folder: str | os.PathLike[str] | None = None
+    ) -> None:
+        in_folder = partial(as_store_errors, os.fspath(folder or ""), "write")
+        self._failing = partial(spilling, what) if folder is None else in_folder
+        with self._failing():
+            if folder is not None:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            self._file: Any = tempfile.TemporaryFile(prefix="glaive-", dir=folder)  # noqa: SIM115  # closed by close()
         self._writer: Any = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
-        with spilling(_ROWS):
+        with self._failing():
             self._file.flush()
         self._map: pa.Buffer | None = None
 
@@ -292,7 +309,7 @@ class SpilledRows:
         StoreError
             The rows could not be written; the disk may be full.
         """
-        with spilling(_ROWS):
+        with self._failing():
             self._writer.write_batch(batch)
             self._file.flush()
 
@@ -304,7 +321,7 @@ class SpilledRows:
         StoreError
             The rows could not be written; the disk may be full.
         """
-        with spilling(_ROWS):
+        with self._failing():
             self._writer.close()
             self._file.flush()
             self._map = map_file(self._file.fileno(), self._file.tell())
