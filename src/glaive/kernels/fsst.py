@@ -25,7 +25,7 @@ from glaive.kernels.native import fsst as fsst_loops
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.records import DecodeState
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
-from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt64s, Where, allocate, as_buffer
+from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt64s, Where, allocate, as_array, as_buffer
 
 # --- FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders
 #
@@ -191,6 +191,9 @@ def damaged_codes(part: str, where: Where) -> CorruptFileError:
 
 
 _RUN_BYTES: Final = 4096
+_SAMPLES: Final = 16
+_SAMPLE_BYTES: Final = 128
+"""Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
 _STREAM_BYTES: Final = 65_536
 """Largest run decoded as one stream, with a checkpoint for every second code."""
@@ -429,7 +432,14 @@ def _decode(
     # A run needs at most eight bytes per byte of its own.
     codes = limits - floors
     work, largest = int(codes.sum()), 8 * int(codes.max(initial=0)) + 64
-    capacity = min(_GROWTH * work + largest, 8 * (work + len(bases)) + 64)
+    growth: float = _GROWTH
+    if len(tables) == 1 and work > _STREAM_BYTES:  # a second pass costs more than a sample
+        runs = np.linspace(0, len(bases) - 1, _SAMPLES).astype(np.int64)
+        within = np.arange(_SAMPLE_BYTES)
+        at = ((bases + floors)[runs, None] + within)[within < codes[runs, None]]
+        sizes = (tables[0].lengths % NO_LENGTH)[as_array(strings.data)[at]]
+        growth = 1.04 * int(sizes.sum()) / max(len(sizes), 1)
+    capacity = min(int(growth * work) + largest, 8 * (work + len(bases)) + 64)
     out, bits = pa.allocate_buffer(capacity, None, resizable=True), 0
     while True:
         needed = 64 if capacity > MAX_OFFSET else strings.offset_bits
