@@ -1,4 +1,4 @@
-"""The location that a path or URI names, in a normal form: scheme, bucket or host, and path.
+"""Locations of paths and URIs in a normal form: scheme, bucket or host, and path.
 
 Different spellings of a location become equal: ``/a`` and ``file:///a``, ``s3a`` and ``s3``, host
 names in upper and lower case, with or without the default port.
@@ -15,25 +15,25 @@ from typing import Final, Self
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, StoreError
 
-# --- Check that a path names an object below the root of a store, whatever the store ----
+# --- Check that a path names an object below the root of a store of any kind ------------
 # Paths come from manifests, transactions and users. A path that leads out of the root, or has a
-# character that no file's name should have, is rejected before any store sees it.
+# character that no file name has, is rejected before a store receives it.
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SEPARATORS: Final = os.sep != "/"
-"""On Windows, paths may have ``\\`` between parts, and a drive before them."""
+"""On Windows, ``\\`` may separate parts of a path, and a drive may precede it."""
 
 ALWAYS_CHECKED: Final = _OTHER_SEPARATORS or sys.getfilesystemencoding() != "utf-8"
-"""Whether printable paths of this machine are checked, too: names of its files are no UTF-8."""
+"""Whether to check printable paths of this machine, too: its names of files are not UTF-8."""
 
 
 def absolute_path(path: str, prefix: str = "") -> str:
-    """A path from the root of the disk on.
+    """Return the absolute path.
 
     Raises
     ------
     OptionError
-        It is relative, and the working directory of this process was removed.
+        The path is relative, and the working directory of this process was removed.
     """
     try:
         return os.path.abspath(path)
@@ -49,9 +49,10 @@ def check_object_path(
 ) -> None:
     """Raise ``StoreError`` for a path that does not name an object below ``root``.
 
-    Such a path is absolute, leads upwards, has a control character or half of a surrogate pair, or
-    characters that names of files of this machine (``is_local``) cannot have in this process. It
-    also leads upwards as a part of a URL (``in_url``), for which some clients put it as it is.
+    Such a path is absolute, leads upwards, or has a control character or half of a surrogate pair.
+    With ``is_local``, it may also have characters that names of files of this machine cannot have
+    in this process. With ``in_url``, it may also lead upwards as a part of a URL, because some
+    clients insert it unchanged.
     """
     parts = path.split("/")
     if _OTHER_SEPARATORS:
@@ -74,9 +75,9 @@ def check_object_path(
 
 
 def _climbs_in_url(path: str) -> bool:
-    """Whether a part is ``..`` once ``%2e`` and ``%2f`` are characters.
+    """Return whether a part is ``..`` after ``%2e`` and ``%2f`` are decoded.
 
-    To some web servers what follows ``;`` is no part of a name.
+    Some web servers cut a name at ``;``.
     """
     if ".." not in path and "%" not in path:
         return False
@@ -88,7 +89,8 @@ def _climbs_in_url(path: str) -> bool:
 def check_root(root: str, *, is_local: bool) -> None:
     """Raise ``OptionError`` for a path or URI with a character that no name has.
 
-    Nor may one of this machine (``is_local``) have what this process cannot write in names.
+    A path of this machine (``is_local``) must also have only characters that this process can use
+    in names.
     """
     wrong = _wrong_character(root, is_local=is_local)
     if wrong is not None:
@@ -98,13 +100,13 @@ def check_root(root: str, *, is_local: bool) -> None:
 
 
 def _wrong_character(name: str, *, is_local: bool) -> str | None:
-    """What is wrong with a character of a name, and the remedy; ``None`` if nothing is.
+    """Return what is wrong with a character of a name, and the remedy; else ``None``.
 
     Names of files have the encoding of this process, which a locale such as C limits to ASCII.
     """
     encoding = sys.getfilesystemencoding() if is_local else "utf-8"
     try:
-        # Some halves stand for bytes of names that are no text.
+        # Some halves are bytes of names with another encoding.
         name.encode(encoding, sys.getfilesystemencodeerrors() if is_local else "surrogateescape")
     except UnicodeEncodeError as error:
         if "\ud800" <= name[error.start] <= "\udfff":
@@ -123,22 +125,22 @@ def _wrong_character(name: str, *, is_local: bool) -> str | None:
 SCHEMES: Final = (
     "file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"
 )  # fmt: skip
-"""Schemes of URIs, in addition to those of fsspec."""
+"""Schemes of URIs, in addition to the schemes of fsspec."""
 
 RENAMED: Final = {"azure": "az", "s3a": "s3"}
 
 _LITERAL: Final = ("local", "fsspec+file", "fsspec+local")
-"""What fsspec calls files of this machine, which it takes as they are written."""
+"""fsspec's schemes of files of this machine, whose paths it takes literally."""
 LOCAL_SCHEMES: Final = ("file", "file-object-store", *_LITERAL)
-"""Schemes of directories and files of this machine: one store has them all, and one policy."""
+"""Schemes of directories and files of this machine, for one store and one policy."""
 
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.:-]+"
 """Colons occur in chained URIs of fsspec: ``simplecache::s3://…``."""
 _ONE_SLASH: Final = r"(?s)([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)"
-"""A scheme of at least two letters, as ``C:/`` is a drive, and one slash."""
+"""A scheme of at least two letters, because ``C:/`` is a drive, and one slash."""
 
 FABRIC: Final = "@fabric"
-"""End of the origin of what lies in Microsoft Fabric; no host ends so."""
+"""End of the origin of locations in Microsoft Fabric; no host ends like this."""
 
 _FILE: Final = "file"
 _FSSPEC: Final = "fsspec+"
@@ -149,14 +151,14 @@ _AZURE_HOSTS: Final = {
     ".dfs.fabric.microsoft.com": FABRIC,
     ".blob.fabric.microsoft.com": FABRIC,
 }
-"""Ends of host names, and what remains of them: an account of Fabric is not the storage account of
-the same name, which may be anybody's."""
+"""Ends of host names, and their replacements. An account of Fabric differs from the storage account
+of the same name, which anybody may own."""
 _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = r"[\\?#%\s\x00-\x1f\x7f]"
-"""Characters before the path that some parsers do not read as part of a name."""
+"""Characters before the path that some parsers do not take for part of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
 _SHARE: Final = r"(?i)//(?:[?.]/UNC/)?[^/]*(?:/[^/]*)?"
-"""How a path of Windows begins that leads to another machine, or to a device."""
+"""Start of a Windows path that leads to another machine, or to a device."""
 
 
 def with_slashes(text: str, prefix: str = "") -> str:
@@ -165,8 +167,8 @@ def with_slashes(text: str, prefix: str = "") -> str:
     Raises
     ------
     OptionError
-        Another scheme is followed by a single slash, such as ``dbfs:/x``: it would be taken for a
-        relative path.
+        Another scheme is followed by a single slash, such as ``dbfs:/x``, which would otherwise
+        become a relative path.
     """
     one = re.fullmatch(_ONE_SLASH, text)
     if one is None:
@@ -182,16 +184,16 @@ def with_slashes(text: str, prefix: str = "") -> str:
 
 
 def path_of_file_uri(text: str, prefix: str = "") -> str:
-    """The path that a URI ``file:///…`` names, or another one of a scheme of this machine.
+    """Return the path in a URI ``file:///…``, or in a URI of another scheme of this machine.
 
-    In those of fsspec (``local://``, ``fsspec+file://``) no character stands for another one, as in
+    In fsspec's schemes (``local://``, ``fsspec+file://``) all characters are literal, as in
     fsspec: ``%``, ``?`` and ``#`` are parts of names.
 
     Raises
     ------
     OptionError
-        It names another machine, or what is no name of one; or a relative path, which in those of
-        fsspec has the form of a machine, or none at all.
+        The URI has the name of another machine, or an invalid one. Or its path is relative or
+        empty; in fsspec's schemes a relative path looks like the name of a machine.
     """
     from urllib.parse import unquote, urlsplit
 
@@ -205,7 +207,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
         return path
     try:
         parts = urlsplit(text)
-    except ValueError as error:  # half of an IPv6 address, or letters that stand for a slash
+    except ValueError as error:  # half of an IPv6 address, or letters that equal a slash
         raise OptionError(f"{prefix}{text!r:.200} is no file URI: {error}") from None
     if parts.netloc not in ("", "localhost"):
         raise OptionError(
@@ -216,7 +218,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
 
 
 def split_secret(uri: str) -> tuple[str, str]:
-    """A URI without the password before its host, and that password; empty if there is none."""
+    """Return a URI without the password before its host, and the password, which may be empty."""
     scheme, mark, rest = uri.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
@@ -225,7 +227,7 @@ def split_secret(uri: str) -> tuple[str, str]:
 
 
 def with_secret(uri: str, secret: str) -> str:
-    """A URI with a password before its host, where there is one; the user may have no name."""
+    """Return a URI with a password, if any, before its host; the user may have no name."""
     if not secret:
         return uri
     scheme, mark, rest = uri.partition("://")
@@ -241,15 +243,15 @@ class Location:
     Parameters
     ----------
     scheme
-        ``file`` for directories, ``fsspec+`` and its scheme for what fsspec opens.
+        ``file`` for directories; ``fsspec+`` and the scheme for locations that fsspec opens.
     origin
-        A bucket, a host with its port, or an account; of directories that of a share on Windows.
+        A bucket, a host with its port, or an account; for directories the share on Windows.
     path
-        Absolute for directories; without a leading slash for all others.
+        Absolute for directories; without a leading slash for all other locations.
     authority
         The part between ``://`` and the path, without user and password.
     user
-        Whether there is a user or password before the host.
+        Whether a user or password is before the host.
     """
 
     scheme: str
@@ -272,8 +274,8 @@ class Location:
         Raises
         ------
         OptionError
-            It names no location, or parsers would disagree about which; or it is relative, and
-            the working directory was removed.
+            The location is invalid, or parsers would disagree about it. Or it is relative, and the
+            working directory was removed.
         """
         text = with_slashes(text, prefix)
         scheme, mark, rest = text.partition("://")
@@ -285,7 +287,7 @@ class Location:
         authority, _, path = rest.partition("/")
         by_fsspec = scheme not in SCHEMES
         ambiguous = re.search(_AMBIGUOUS, authority) is not None
-        if not by_fsspec:  # in addresses of objects a bucket is a part of the path
+        if not by_fsspec:  # in URLs of objects the bucket is a part of the path
             named = bool(authority) and not authority.endswith("@")
             ambiguous |= not (named and _UPWARDS.isdisjoint(re.split("[@:]", authority)))
         if ambiguous:
@@ -310,13 +312,13 @@ class Location:
         if "\0" in path:
             raise OptionError(f"{prefix}{path!r} has a null character, which no file's name has")
         full = absolute_path(path, prefix).replace(os.sep, "/")
-        # Opening one sends a hash of the user's password there. On other systems there are none.
+        # Opening a share sends a hash of the user's password. Only Windows has shares.
         share = re.match(_SHARE, full) if os.sep == "\\" else None
         return cls(_FILE, "" if share is None else share[0].lower(), full)
 
     @classmethod
     def _azure(cls, authority: str, path: str) -> Self:
-        """``container`` or ``container@account.host``; the account decides about credentials."""
+        """Parse ``container`` or ``container@account.host``; credentials depend on the account."""
         container, _, host = authority.rpartition("@")
         if not container:
             return cls("az", "", path, authority)
@@ -330,7 +332,7 @@ class Location:
         user, _, host = authority.rpartition("@")
         name, _, secret = user.partition(":")
         public = f"{name}@{host}" if name else host
-        # A chained URI may lead anywhere: such a location equals no other.
+        # A chained URI may lead anywhere: such a location equals no other location.
         origin = f"{public}::" if chained else public
         return cls(f"{_FSSPEC}{scheme}", origin, path, public, bool(secret))
 
@@ -338,12 +340,12 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a directory or file of this machine."""
+        """Whether the location is a directory or file of this machine."""
         return self.scheme == _FILE
 
     @property
     def is_fsspec(self) -> bool:
-        """Whether fsspec opens it."""
+        """Whether fsspec opens the location."""
         return self.scheme.startswith(_FSSPEC)
 
     @property
@@ -353,14 +355,14 @@ class Location:
 
     @property
     def is_http(self) -> bool:
-        """Whether it lies on a web server."""
+        """Whether the location is on a web server."""
         return self.scheme in _PORTS
 
     @property
     def climbs(self) -> bool:
         """Whether the path contains ``.`` or ``..``, which only some stores resolve.
 
-        To some web servers what follows ``;`` is no part of a name.
+        Some web servers cut a name at ``;``.
         """
         if self.is_local:
             return False
@@ -371,19 +373,19 @@ class Location:
 
     @property
     def is_whole_disk(self) -> bool:
-        """Whether it is the root of a local disk."""
+        """Whether the location is the root of a local disk."""
         return self.is_local and os.path.dirname(self.path) == self.path
 
     @property
     def store_key(self) -> str:
-        """Equal for locations of one directory tree, bucket, container or server."""
+        """Key of the directory tree, bucket, container or server of a location."""
         container = ""
         if self.scheme == "az":
             container = self.authority.rpartition("@")[0] or self.authority
         return f"{self.scheme}\0{self.origin}\0{container}"
 
     def contains(self, other: Location) -> bool:
-        """Whether ``other`` is this location or lies below it."""
+        """Return whether ``other`` is this location or below it."""
         if self.store_key != other.store_key:
             return False
         if other.climbs or other.is_chained:
@@ -392,12 +394,12 @@ class Location:
         return not root or other.path == root or other.path.startswith(f"{root}/")
 
     def below(self, other: Location) -> str:
-        """Relative path of ``other``, which lies below this location."""
+        """Return the relative path of ``other``, which is below this location."""
         return other.path[len(self.path.rstrip("/")) :].lstrip("/")
 
     @property
     def uri(self) -> str:
-        """A path or URI that leads here, without user and password."""
+        """Path or URI of the location, without user and password."""
         if self.is_local:
             return self.path
         scheme = self.scheme

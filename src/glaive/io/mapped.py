@@ -24,11 +24,12 @@ from glaive.types import ByteRange
 
 # --- Memory maps of whole files, as Arrow buffers, and ``madvise`` for them -------------
 # The standard library's ``mmap`` keeps a file descriptor open for every map. A table of thousands
-# of zero-copy columns would then run out of descriptors, so on POSIX the map is made through the C
-# library: it holds address space, no descriptor, and lives until the last buffer over it is
-# released.
+# of
+# zero-copy columns would then use up all descriptors. So on POSIX glaive makes the map through the
+# C
+# library: it takes address space, no descriptor, and lives until its last buffer is released.
 #
-# A mapped file must not be truncated while in use: accessing a page behind its new end kills the
+# A mapped file must not be truncated while in use: accessing a page after its new end kills the
 # process. Lance data files are never changed once written.
 
 if sys.platform != "win32":
@@ -47,18 +48,19 @@ _CODES: dict[Advice, int] = {
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
 _LARGE = 1024 * 1024
-"""Size from which on a file is compared with the limit of the address space."""
+"""Size from which a file is compared with the limit of the address space."""
 
 _FIXED = 0x10
 """``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""
 
 _OVER_READ = 512
 _SAMPLES = 8
-"""Ranges that are checked to estimate whether a read would find its pages in memory."""
+"""Ranges to check to estimate whether a read would find its pages in memory."""
 
 _PREFETCH_SAMPLES = 64
-"""The same of a take, which waits for each page that is missing: where a tenth of a file is, eight
-would not show it in two of five takes. About 2 us each, until one is missing."""
+"""Ranges to check for a take, which waits for each missing page, at about 2 us each. If a tenth of
+a
+file is missing, eight ranges would not show it in two of five takes."""
 
 
 def _load_libc() -> ctypes.CDLL | None:
@@ -83,7 +85,7 @@ class _Map:
     __slots__ = ("address", "size")
 
     held: ClassVar[int] = 0
-    """Bytes of all maps of this process; only compared with a limit, so threads may miscount."""
+    """Bytes of all maps of this process; threads may miscount, but it is only an estimate."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
@@ -103,8 +105,8 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     Raises
     ------
     OSError
-        The system refuses; ``ENOMEM`` also where maps would take more than a quarter of a limited
-        address space, which the process needs for all else.
+        The system refuses. ``ENOMEM`` also if maps would take more than a quarter of a limited
+        address space, because the process needs the rest.
     """
     if size == 0:
         return pa.py_buffer(b"")
@@ -115,7 +117,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     held = readable_size(size)
     place, flags = None, mmap.MAP_SHARED
     if -(-size // mmap.PAGESIZE) < -(-held // mmap.PAGESIZE):
-        # The file takes the place of all but the last page of anonymous memory.
+        # The file replaces all pages of anonymous memory except the last.
         anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         place, flags = _map(None, held, anonymous, -1), flags | _FIXED
     owner = None if place is None else _Map(place, held)
@@ -124,7 +126,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
 
 
 def _most_mapped() -> float:
-    """Bytes that maps may take of the address space; infinite where that is not limited."""
+    """Return the bytes of address space that maps may take; infinite if it is not limited."""
     if sys.platform == "win32":
         return math.inf
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -132,9 +134,9 @@ def _most_mapped() -> float:
 
 
 def readable_size(size: int) -> int:
-    """Bytes that may be loaded from where a file of ``size`` bytes was mapped.
+    """Return the bytes that may be loaded from the address of a mapped file of ``size`` bytes.
 
-    Kernels load whole vectors, so up to ``_OVER_READ`` bytes behind the last they use.
+    Kernels load whole vectors, so up to ``_OVER_READ`` bytes after the last byte they use.
     """
     if _libc is None or not hasattr(mmap, "MAP_ANONYMOUS"):
         return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -142,7 +144,7 @@ def readable_size(size: int) -> int:
 
 
 def _map(address: int | None, size: int, flags: int, fd: int) -> int:
-    """``mmap`` for reading; where memory goes is up to the system without an address."""
+    """Call ``mmap`` for reading. Without an address, the system chooses the address."""
     mapped = None if _libc is None else _libc.mmap(address, size, mmap.PROT_READ, flags, fd, 0)
     if mapped is None or mapped == _FAILED:
         code = ctypes.get_errno()
@@ -170,12 +172,12 @@ def prefetch(ranges: NDArray[np.int64]) -> bool:
     Parameters
     ----------
     ranges
-        Address and size of each part, which must be mapped; shape ``(n, 2)``.
+        Address and size of each part, which must be mapped. Shape ``(n, 2)``.
 
     Returns
     -------
     bool
-        Whether one of a sample was not in memory; else nothing is read.
+        Whether part of a sample was not in memory. If all was in memory, nothing is read.
     """
     step = max(1, len(ranges) // _PREFETCH_SAMPLES)
     if _libc is None or _are_resident(ranges[::step, 0].tolist()):
@@ -185,7 +187,7 @@ def prefetch(ranges: NDArray[np.int64]) -> bool:
 
 
 def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
-    """Advise on the pages of ranges, which are given by address and size."""
+    """Advise the kernel on the pages of ranges, which are given by address and size."""
     starts = ranges[:, 0] // _PAGE * _PAGE
     pages = np.stack([starts, ranges.sum(axis=1) - starts], axis=1)
     code = _CODES[advice]
@@ -195,7 +197,7 @@ def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
-    """Whether a sample of the ranges is in memory, so that advice would have no effect."""
+    """Return whether a sample of the ranges is in memory, so that advice has no effect."""
     if base.size == 0:
         return True
     step = max(1, len(ranges) // samples)
@@ -203,7 +205,7 @@ def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SA
 
 
 def _are_resident(addresses: Iterable[int]) -> bool:
-    """Whether the pages at some addresses are in memory, as far as the system says."""
+    """Return whether the pages at some addresses are in memory, if the system can tell."""
     if _libc is None or sys.platform not in ("linux", "darwin"):
         return True
     state = ctypes.c_ubyte()
@@ -215,26 +217,26 @@ def _are_resident(addresses: Iterable[int]) -> bool:
 
 
 READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How files are opened: without waiting for a writer, as pipes would."""
+"""Flags for opening files without waiting for a writer, as a pipe would."""
 
 _MIN_PATTERN_BYTES = 256 * 1024
 """Size below which the kernel reads a whole file at once, whatever the advice."""
 
 _TAIL_AHEAD = 64 * 1024
-"""Bytes at the end that the kernel is asked to read at once: metadata, most of the time."""
+"""Bytes at the end that the kernel is asked to read at once, usually metadata."""
 
 _SAMPLED_PAGES = 16
-"""Positions of a file that are checked to estimate whether it is in memory."""
+"""Positions of a file to check to estimate whether it is in memory."""
 
 _TRUSTED_SECONDS = 0.01
-"""Seconds for which the size of a file, and whether it is in memory, are not checked again."""
+"""Seconds until a file's size, and whether it is in memory, are checked again."""
 
 
 class MappedReader:
     """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
 
-    The size is that of the file when it was opened. Accessing a page behind the end of a file
-    that was truncated since kills the process, so the size is checked again when a scan or a
+    The size is the size of the file when it was opened. If the file was truncated meanwhile,
+    accessing a page after its end kills the process. So the size is checked again when a scan or a
     take begins, and at most a hundred times a second while it runs. Views returned before that
     cannot be protected.
     """
@@ -280,7 +282,7 @@ class MappedReader:
         return self._base
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer."""
+        """Return the last ``size`` bytes, or all bytes if there are fewer."""
         start = max(0, self.size - size)
         base = self._mapping()
         self._counters.add_read(1, self.size - start)
@@ -307,7 +309,7 @@ class MappedReader:
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
         """Advise the kernel how ranges will be used; see :func:`glaive.io.mapped.advise`.
 
-        ``willneed`` is omitted when a sample of the ranges is in memory already.
+        ``willneed`` is omitted if a sample of the ranges is in memory already.
         """
         base = self._mapping()
         if advice == "willneed" and is_resident(base, ranges):
@@ -348,7 +350,7 @@ class MappedReader:
         self._trusted_until = monotonic() + _TRUSTED_SECONDS
 
     def is_cold(self) -> bool:
-        """Whether parts of the file are not in memory, by a sample.
+        """Return whether parts of the file are not in memory, by a sample.
 
         About 20 us; sampled at most a hundred times a second.
         """
@@ -361,9 +363,9 @@ class MappedReader:
         return self._cold
 
     def found_resident(self) -> None:
-        """Note that what a take needs was in memory: the next ones are not prefetched either.
+        """Note that the data of a take was in memory, so the next takes do not prefetch either.
 
-        Only until the next sample, a hundredth of a second later.
+        This holds until the next sample, a hundredth of a second later.
         """
         self._next_sample = monotonic() + _TRUSTED_SECONDS
         self._cold = False
@@ -373,22 +375,21 @@ class MappedReader:
         self._base = None
 
 
-# --- Files that are larger than what they hold ------------------------------------------
-# A file may have holes, which take no room on a disk or in an archive, and read as zeros: a few
-# bytes can stand for terabytes. No Lance library writes such files, and metadata is read as a
-# whole.
+# --- Files that are larger than their content --------------------------------------------
+# A file may have holes, which take no space on a disk or in an archive, and read as zeros: a few
+# bytes may encode terabytes. No Lance library writes such files, and metadata is read as a whole.
 
 MOST_HOLES: Final = 64 * 1024 * 1024
-"""Bytes of a file that may lie in holes: some file systems make some of long zeros."""
+"""Bytes of a file that may be holes: some file systems store long zeros as holes."""
 
 _MOST_STEPS: Final = 10_000
 _SEES_HOLES: Final = hasattr(os, "SEEK_HOLE")
 
 
 def refuse_holes(fd: int, size: int, path: str) -> None:
-    """Refuse a file with large holes; moves the position in the file to where it was.
+    """Refuse a file with large holes; the position in the file stays the same.
 
-    Files of up to 64 MiB are not looked at. A file system that cannot tell says that there is none.
+    Files of up to 64 MiB are not checked. Some file systems cannot report holes.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Objects in a bucket or in memory, through obstore: S3, Google, Azure, HTTP, ``memory://``.
 
-Waiting happens without the interpreter lock. Responses are returned without a copy unless that
-would misalign them: buffers keep the alignment they have in the object, as maps do.
+Requests wait without the interpreter lock. Responses are returned without a copy if that aligns
+them: buffers keep the alignment they have in the object, as maps do.
 """
 
 from __future__ import annotations
@@ -47,41 +47,42 @@ from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutM
 from glaive.process import renewed
 from glaive.types import ByteRange
 
-# --- What the client of object stores raises where a request fails ----------------------
+# --- Exceptions of the client of object stores when a request fails ----------------------
 
 
 def refusals() -> tuple[type[BaseException], ...]:
-    """The classes of its errors, for an ``except``, which asks when there is one.
+    """Return the client's classes of errors. Call it in an ``except`` clause, after the error.
 
-    The client panics at answers that no server should give, such as an error for an object that
-    was not asked for. That is no ``Exception``, and its class is there after the first one only.
+    The client panics at answers that no server should send, such as an error for an object that
+    was not requested. A panic is not an ``Exception``, and its class exists only after the first
+    panic.
     """
     panics = (kind for kind in BaseException.__subclasses__() if kind.__name__ == PANIC)
     return (BaseError, OSError, ValueError, NotImplementedError, *panics)
 
 
-# --- Bodies of responses of object stores, never longer than what was asked for or stated
-# A server may state any length and send another one. Memory is taken for bytes that arrived, and
-# one that goes on after the last byte it owes is left: its bytes are not waited for.
+# --- Bodies of responses of object stores, never longer than requested or stated --------
+# A server may state any length and send another. glaive allocates memory for bytes that arrived. If
+# a server sends more bytes than it should, glaive closes the response and does not wait for them.
 
 LARGEST_OBJECT: Final = 1 << 62
-"""Bytes of an object at most, far more than any store takes."""
+"""Most bytes of an object, far more than any store accepts."""
 
 
 def body_of_object(store: Any, key: str) -> bytes:
-    """A whole object: as many bytes as the server stated.
+    """Return a whole object, with the number of bytes that the server stated.
 
     Raises
     ------
     ValueError
-        The server sends more than that, or fewer.
+        The server sends more or fewer bytes.
     """
     response = obstore.get(store, key)
     return _checked(response, response.meta["size"])
 
 
 def body_of_tail(store: Any, key: str, size: int) -> tuple[int, bytes]:
-    """Size of the object, and its last bytes, ``size`` of them at most."""
+    """Return the size of an object, and its last bytes, at most ``size``."""
     response = obstore.get(store, key, options={"range": {"suffix": size}})
     total = response.meta["size"]
     return total, _checked(response, min(size, total))
@@ -90,7 +91,7 @@ def body_of_tail(store: Any, key: str, size: int) -> tuple[int, bytes]:
 def body_of_ranges(
     store: Any, key: str, starts: Sequence[int], lengths: Sequence[int]
 ) -> list[bytes]:
-    """One body per range, in order, requested side by side."""
+    """Return one body per range, in order, requested concurrently."""
     ranges = list(zip(starts, lengths, strict=True))
 
     def read(of: tuple[int, int]) -> bytes:
@@ -102,7 +103,7 @@ def body_of_ranges(
 
 
 def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
-    """The body; one chunk of it ends with the body, or as soon as it has a byte too many."""
+    """Return the body. Its first chunk has all of it, or one byte more than it should have."""
     if size > LARGEST_OBJECT:
         raise ValueError(f"the server stated {size} bytes, more than an object has")
     data: bytes = next(iter(response.stream(min_chunk_size=size + 1)), b"")
@@ -114,25 +115,25 @@ def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
 
 
 # --- Threads of the client of buckets, which a fork does not copy -----------------------
-# obstore makes requests with threads that it starts at the first one and never again. A child that
-# is forked afterwards would wait for them without end, in every request to any bucket, so it gets
-# an error. One that is forked before has its own.
+# obstore sends requests with threads that it starts at the first request and never again. A child
+# process that is forked afterwards lacks these threads: it would wait forever in every request. So
+# it gets an error. A child that is forked before the first request starts its own threads.
 
 
 class _Threads:
-    """Whether this process, or one that it was forked from, has started them."""
+    """Whether this process, or a process that it was forked from, has started the threads."""
 
     started = False
     left_behind = False
 
 
 def require_client_threads(uri: str, *, is_remote: bool) -> None:
-    """Note that a request begins; what is in the memory of this process needs no thread for it.
+    """Note that a request begins. Objects in the memory of this process need no thread.
 
     Raises
     ------
     StoreError
-        The threads are those of another process.
+        The threads belong to another process.
     """
     _Threads.started = True
     if _Threads.left_behind and is_remote:
@@ -152,14 +153,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# --- Delete many objects of a bucket: those that are missing are no error ---------------
+# --- Delete many objects of a bucket; missing objects are ignored -----------------------
 
 
 def delete_objects(client: Any, keys: Sequence[str]) -> None:
-    """Delete up to a thousand objects, in one request if the store can.
+    """Delete up to a thousand objects, in one request if the store supports it.
 
-    Where it cannot, as Google Cloud Storage and memory, a missing object ends a batch with others
-    of it still there; so does one whose deletion was repeated since its answer was lost.
+    In other stores (Google Cloud Storage, memory), a missing object ends a batch before its other
+    objects are deleted. It may be missing because the client repeated a request after its answer
+    was lost.
     """
     try:
         obstore.delete(client, keys)
@@ -174,9 +176,9 @@ T = TypeVar("T")
 _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
 _WHOLE = 1 << 62
-"""The same in memory: parts would need threads, which forked children do not have."""
+"""Bytes per part in memory: parts would need threads, which forked children lack."""
 _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
-"""How names of buckets of S3 Express One Zone, and of access points to them, end."""
+"""Ends of names of S3 Express One Zone buckets and their access points."""
 _MAX_CONCURRENT = 10
 """Concurrent requests of obstore for one call."""
 
@@ -184,9 +186,9 @@ _MAX_CONCURRENT = 10
 class ObjectStoreAdapter(ObjectStore):
     """A prefix of a bucket, opened by :func:`glaive.io.objectstore.connect`.
 
-    Reads whose response breaks off are repeated here; requests that are refused or not answered
-    are repeated by the client. ``options`` are the storage options it was opened with, and
-    ``reopen`` opens it by URI and options in another process.
+    It repeats reads whose response breaks off. The client repeats requests that are refused or not
+    answered. ``options`` are the storage options of the store, and ``reopen`` opens it by URI and
+    options in another process.
     """
 
     __slots__ = (
@@ -235,7 +237,7 @@ class ObjectStoreAdapter(ObjectStore):
 
     @property
     def is_remote(self) -> bool:
-        """Whether bytes go over a network: unless they are in the memory of this process."""
+        """Whether bytes go over a network, and are not in the memory of this process."""
         return not self._base.startswith("memory://")
 
     @property
@@ -249,7 +251,7 @@ class ObjectStoreAdapter(ObjectStore):
         return f"{self._base}/{self._prefix}" if self._prefix else self._base
 
     def full(self, path: str) -> str:
-        """URI of an object."""
+        """Return the URI of an object."""
         return f"{self.uri}/{path}" if path else self.uri
 
     def _key(self, path: str) -> str:
@@ -265,11 +267,11 @@ class ObjectStoreAdapter(ObjectStore):
         return from_object_store(error, path, doing, self.options)
 
     def _require_client(self) -> None:
-        """Check that requests can be made: not in a child forked after the first one."""
+        """Check that requests are possible: not in a child forked after the first request."""
         require_client_threads(self.uri, is_remote=self.is_remote)
 
     def reading(self, requests: int, read: Callable[[], T]) -> T:
-        """Return what ``read`` returns, once so many requests may begin."""
+        """Return the result of ``read``, once ``requests`` more requests may begin."""
         self._require_client()
         with self.request_limit.acquire(min(requests, _MAX_CONCURRENT)):
             return repeating(read, self.download_retries, refusals=refusals())
@@ -306,13 +308,13 @@ class ObjectStoreAdapter(ObjectStore):
             raise self.failed(error, self.full(path), "write") from None
 
     def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
-        """Replace an empty object; ``False`` if it is not empty, or is only about to be made.
+        """Replace an empty object; ``False`` if it is not empty, or is just being made.
 
-        The store rejects it if the object changes meanwhile.
+        The store rejects the request if the object changes meanwhile.
         """
         try:
             meta = obstore.head(self._store, key)
-        except FileNotFoundError:  # a conflict with a request of another writer that is under way
+        except FileNotFoundError:  # a conflict with an active request of another writer
             return False
         if meta["size"] or not meta["e_tag"]:
             return False
@@ -328,18 +330,20 @@ class ObjectStoreAdapter(ObjectStore):
         return ObjectSink(self, self._store, self._key(path), self.full(path))
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects directly under a prefix, page by page."""
+        """Yield the objects directly under a prefix, page by page."""
         cut = len(prefix) + 1 if prefix else 0
         return (meta for meta in self.walk(prefix) if "/" not in meta.path[cut:])
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects at any depth under a prefix, page by page."""
+        """Yield the objects at any depth under a prefix, page by page."""
         return self.walk_between(prefix, None, None)
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
-        """The same; where they are in order, pages begin at ``start``, and end at ``stop``."""
+        """Yield the objects of :meth:`walk` from ``start`` to ``stop``, with fewer pages if in
+        order.
+        """
         self._require_client()
         cut = len(self._prefix) + 1 if self._prefix else 0
         key = self._key(prefix) or None
@@ -357,9 +361,9 @@ class ObjectStoreAdapter(ObjectStore):
             raise self.failed(error, self.full(prefix), "list") from None
 
     def _pages(self, key: str | None, after: str | None) -> Iterator[Any]:
-        """Pages of a listing after a key; continued from the last one if it breaks off.
+        """Yield the pages of a listing after a key; continue after the last page if it breaks off.
 
-        Where they are in no order, only one that breaks off before its first page is repeated.
+        If objects are unordered, a listing is repeated only if it breaks off before its first page.
         """
         last = after
         for attempt in range(self.download_retries + 1):
@@ -377,7 +381,7 @@ class ObjectStoreAdapter(ObjectStore):
                 return
 
     def head(self, path: str) -> ObjectMeta:
-        """Size and time of an object. One request."""
+        """Return the size and time of an object. One request."""
         key = self._key(path)
         try:
             meta = self.reading(1, lambda: obstore.head(self._store, key))
@@ -387,7 +391,7 @@ class ObjectStoreAdapter(ObjectStore):
         return described(self, path, meta["size"], meta["last_modified"])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, many per request if the store can; missing ones are no error."""
+        """Delete objects, many per request if the store can; missing objects are ignored."""
         self._require_client()
         keys = [self._key(path) for path in paths]
         for at in range(0, len(keys), 1000):
@@ -398,12 +402,12 @@ class ObjectStoreAdapter(ObjectStore):
 
 
 def _before(path: str) -> str:
-    """A path shortly before another, as listings leave out the one that they begin after."""
+    """Return a path shortly before another: listings omit the path that they begin after."""
     return f"{path[:-1]}{chr(ord(path[-1]) - 1)}~"
 
 
 class ObjectReader(RemoteReader):
-    """An object read with range requests; near ranges share one."""
+    """An object read with range requests; adjacent ranges share a request."""
 
     __slots__ = ("_adapter", "_key", "_size", "_store", "path")
 
@@ -415,7 +419,7 @@ class ObjectReader(RemoteReader):
 
     @property
     def size(self) -> int:
-        """Bytes in the object; one HEAD unless an earlier response had it."""
+        """Bytes in the object; one HEAD request unless an earlier response had the size."""
         if self._size is None:
             try:
                 head = self._adapter.reading(1, lambda: obstore.head(self._store, self._key))
@@ -426,7 +430,7 @@ class ObjectReader(RemoteReader):
         return self._size
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes with one request, which also gives the object's size."""
+        """Return the last ``size`` bytes with one request, which also returns the object's size."""
         if self._size is None:
             try:
                 total, data = self._adapter.reading(
@@ -449,7 +453,7 @@ class ObjectReader(RemoteReader):
         joined = coalesce(ranges)
         if not joined.requests:
             return split(ranges, joined, [])
-        if joined.requests[-1].end > LARGEST_OBJECT:  # the client has no such numbers
+        if joined.requests[-1].end > LARGEST_OBJECT:  # too large for the client's integers
             self._check_again(ranges)
         starts, lengths = map(list, zip(*joined.requests, strict=True))
         failed: StoreError | None = None
@@ -472,10 +476,11 @@ class ObjectReader(RemoteReader):
         return split(ranges, joined, buffers)
 
     def _bodies(self, starts: list[int], lengths: list[int]) -> Sequence[Any]:
-        """One body per range; those of web servers, which may be anybody's, are kept to it.
+        """Return one body per range. Bodies of web servers, which are untrusted, are limited to it.
 
-        Several ranges of a bucket are one call of the client, which is faster by far, but takes
-        the memory for them at once: it gets none of those that only the size of an object allows.
+        The client reads several ranges of a bucket with one call. This is much faster, but takes
+        the
+        memory for all ranges at once. So large ranges, which may be wrong, are read one by one.
         """
         web, large = isinstance(self._store, HTTPStore), max(lengths) > MAX_REQUEST
         if self._adapter.is_remote and (web or large or len(starts) == 1):
@@ -485,7 +490,7 @@ class ObjectReader(RemoteReader):
         )
 
     def _check_again(self, ranges: Sequence[ByteRange]) -> None:
-        """Check against the size that the store reports, instead of the one that was given."""
+        """Check against the size that the store reports, instead of the given size."""
         self._size = None
         check_ranges(self.path, ranges, self.size)
 
@@ -508,19 +513,19 @@ class ObjectSink(RemoteSink):
             raise self.failed(error, full, "write") from None
 
     def finish(self) -> int:
-        """Complete the upload; returns the object's size in bytes."""
+        """Complete the upload; return the object's size in bytes."""
         writer, self._file = self._opened(), None
         try:
             writer.close()
         except refusals() as error:
-            # Where the client repeated the request, the upload may have ended with the first one.
+            # If the client repeated the request, the first one may have completed the upload.
             if not (isinstance(error, FileNotFoundError) and self._is_whole()):
                 raise self.failed(error, self._full, "write") from None
         self._adapter.counters.add_write(1, self.position)
         return self.position
 
     def _is_whole(self) -> bool:
-        """Whether there is an object of the size that was written. One request."""
+        """Return whether an object of the written size exists. One request."""
         try:
             size: int = obstore.head(self._store, self._key)["size"]
         except refusals():
@@ -538,26 +543,26 @@ class ObjectSink(RemoteSink):
         return self._adapter.failed(error, path, doing)
 
 
-# --- Keys of S3 that options give: the session token of the environment belongs to other ones
-# The client would send it along with any keys, also to a server that only these are meant for.
+# --- S3 keys in options: the environment's session token belongs to other keys -----------
+# The client would send the token with any keys, also to a server that only the options name.
 
 _TOKENS: Final = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 
 
 def keys_without_token(config: Mapping[str, str]) -> Any | None:
-    """A provider of the keys in options; ``None`` where the client itself takes the right ones."""
+    """Return a provider of the keys in options; ``None`` if the client itself chooses well."""
     key, secret = config.get("aws_access_key_id"), config.get("aws_secret_access_key")
     if not key or not secret or "aws_session_token" in config:
         return None
     own = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-    # The id alone is no secret: whoever knows it could have the token sent to a server of theirs.
+    # The id alone is not secret: an attacker who knows it could make glaive send the token.
     if (key, secret) == own or not any(map(os.environ.get, _TOKENS)):
         return None
     keys = {"access_key_id": key, "secret_access_key": secret, "token": None, "expires_at": None}
     return lambda: keys
 
 
-# --- Credentials from the profiles of the AWS command line, read by boto3 if it is installed
+# --- Credentials from the profiles of the AWS command line, read by boto3 if installed ---
 # The object store client supports keys in options and in the environment, web identities,
 # containers and instances. boto3 adds profiles, single sign-on and assumed roles.
 
@@ -572,14 +577,14 @@ _IN_ENVIRONMENT = (
 
 
 def profile_credentials(config: Mapping[str, str]) -> Any | None:
-    """A provider of the profile's credentials; ``None`` if there is no profile, or other ones.
+    """Return a provider of the profile's credentials; ``None`` for no profile or others.
 
-    boto3 is loaded only if there is a profile and no other credentials are configured.
+    boto3 is loaded only if a profile exists and no other credentials are configured.
 
     Raises
     ------
     StoreError
-        The profile is missing, incomplete, or names what gives no credentials.
+        The profile is missing or incomplete, or its source gives no credentials.
     """
     if any(key in config for key in _IN_OPTIONS):
         return None
@@ -595,7 +600,7 @@ def profile_credentials(config: Mapping[str, str]) -> Any | None:
     try:
         session = boto3.Session()
         is_known = session.get_credentials() is not None
-    except Exception as error:  # any: a profile may name a program, whose answer is read there
+    except Exception as error:  # any: a profile may name a program, whose answer is parsed
         raise StoreError(
             f"no credentials from the AWS profile {os.environ.get('AWS_PROFILE', 'default')!r}: "
             f"{first_line_of(error, config)}. Correct AWS_PROFILE and the files of profiles, or "
@@ -634,7 +639,7 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     """Open ``scheme://bucket/prefix``; no request is made.
 
     ``memory://name`` is one store per name and process. No store here uses a user and password
-    from the URI: they are removed, so that they appear in no message and no file.
+    from the URI: they are removed, so that they do not appear in messages and files.
 
     Raises
     ------
@@ -647,7 +652,7 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
     kind = _KINDS[scheme]
-    if kind != "az" and "@" in bucket:  # Azure has the container there
+    if kind != "az" and "@" in bucket:  # in Azure URIs the container is before the @
         bucket = bucket.rpartition("@")[2]
         uri = f"{scheme}://{bucket}/{prefix}"
         public = GlaiveError.without_secrets(uri)

@@ -1,4 +1,4 @@
-"""Run pure work on all cores, in order, with a bounded number of results waiting."""
+"""Run pure work on all cores, in order, with a bounded number of waiting results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def worker_count() -> int:
-    """Decoding threads: ``GLAIVE_THREADS``, else one per core this process may use."""
+    """Return the number of decoding threads: ``GLAIVE_THREADS``, else usable cores."""
     if settings.threads:
         return settings.threads
     if hasattr(os, "sched_getaffinity"):
@@ -33,14 +33,14 @@ def worker_count() -> int:
 
 
 TASK_BYTES = 128 << 20
-"""Bytes of files for one task of a job, at most; the same as Spark's for files."""
+"""Most bytes of files for one task of a job; the same as Spark's for files."""
 
 _MIN_TASK_BYTES = 4 << 20
-"""Fewer are not worth the start of a task."""
+"""Least bytes of files that are worth the start of a task."""
 
 
 def task_bytes(total: float, cores: int | None = None) -> float:
-    """Bytes for each task, so that all cores have some: by default those of this machine."""
+    """Return the bytes for each task, so that all cores get work. Default: this machine's cores."""
     return min(TASK_BYTES, max(total / (cores or worker_count()), _MIN_TASK_BYTES))
 
 
@@ -48,7 +48,7 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def _executor(workers: int) -> ThreadPoolExecutor:
-    """One pool per size and process; a forked child creates its own."""
+    """Return the pool for a size and process; a forked child creates its own."""
     from concurrent.futures import ThreadPoolExecutor
 
     key = (os.getpid(), workers)
@@ -59,7 +59,7 @@ def _executor(workers: int) -> ThreadPoolExecutor:
 
 
 class _Thread(local):
-    """Whether a thread is giving a pool some work."""
+    """Whether a thread is submitting work to a pool."""
 
     submits = False
 
@@ -70,11 +70,11 @@ _this_thread = _Thread()
 def submitted(
     pool: Callable[[], ThreadPoolExecutor], work: Callable[..., R], *arguments: object
 ) -> Future[R]:
-    """Work that is begun on a pool; done here once the main thread of the program has ended.
+    """Begin work on a pool. If the main thread of the program has ended, do the work here.
 
-    Python lets other threads go on then, but starts no pools for them, and ends those there are.
-    Done here as well in a handler of a signal, or at the end of an object, that comes while this
-    thread gives a pool some work: a pool cannot take its lock twice.
+    After the main thread has ended, Python lets other threads continue, but starts no pools for
+    them, and ends the existing pools. A signal handler or finaliser may interrupt this thread while
+    it submits work. It does its work itself, too, because a pool cannot take its lock twice.
     """
     if not _this_thread.submits:
         _this_thread.submits = True
@@ -115,14 +115,15 @@ def ordered_map(
     work, items
         A function, and its arguments.
     ahead
-        Items at most that are running or finished and waiting; by default two per worker.
+        Most items that are running or finished and waiting; by default two per worker.
     workers
-        Threads; more than there are cores for work that waits for a network.
+        Number of threads; may exceed the number of cores if ``work`` waits for a network.
     in_order
         With ``False``, results come as they are ready.
     stop
-        Tells work that has begun that its results are not needed; then all of it is waited for.
-        Without it, it goes on for a while: for work that changes nothing.
+        Function that tells running work that its results are not needed; then ``ordered_map``
+        waits for all work. Without it, work may run on for a while, so it must not change
+        anything.
     """
     source = iter(items)
     workers = workers or worker_count()
@@ -130,7 +131,7 @@ def ordered_map(
         yield from map(work, source)
         return
     first = list(islice(source, 2))
-    if len(first) < 2:  # nothing to run side by side
+    if len(first) < 2:  # nothing to run concurrently
         yield from map(work, first)
         return
     from concurrent.futures import FIRST_COMPLETED, wait
@@ -164,7 +165,7 @@ def ordered_map(
 
 
 class _Begun(Generic[T, R]):
-    """Work that is waited for, also where Ctrl-C came before its future was returned."""
+    """Running work, which can be waited for even if Ctrl-C came before its future was returned."""
 
     def __init__(self, work: Callable[[T], R]) -> None:
         self._work = work
@@ -173,7 +174,7 @@ class _Begun(Generic[T, R]):
         self._ended = False
 
     def __call__(self, item: T) -> R:
-        """Work on an item."""
+        """Apply the work to an item."""
         with self._changed:
             if self._ended:
                 raise InterruptedError("the result of this work is not needed")
@@ -186,7 +187,7 @@ class _Begun(Generic[T, R]):
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Begin nothing any more, and wait for what runs."""
+        """Begin no more work, and wait for running work."""
         with self._changed:
             self._ended = True
             self._changed.wait_for(lambda: not self._running)
@@ -197,8 +198,8 @@ def map_requests(
 ) -> Iterator[R]:
     """Apply ``work``, which makes a request or two to a store, to every item; results in order.
 
-    Over a network ``ahead`` items at most are under way or finished and waiting, by default as many
-    as there may be requests at a time. Elsewhere threads would only cost time.
+    Over a network, at most ``ahead`` items are running or finished and waiting; by default the
+    limit on concurrent requests. For other stores threads would only cost time.
     """
     if not store.is_remote:
         return map(work, items)
@@ -209,17 +210,17 @@ def map_requests(
 _CHEAP = 2e-3
 """Seconds of work below which waking another thread costs more than it gains.
 
-The woken thread takes the interpreter lock, and the thread that woke it waits for it: 6.5 ms of
-work take two threads 7.5 ms, and 8.5 ms of processor time.
+The woken thread takes the interpreter lock, and the thread that woke it waits for the lock: two
+threads need 7.5 ms for 6.5 ms of work, and 8.5 ms of processor time.
 """
 
 
 def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = None) -> list[R]:
     """Apply ``work`` to every item and return all results in order.
 
-    The calling thread works, too, and starts alone: other threads join it once items turn out
-    to take long enough and several remain, so cheap work does not pay for threads. The first
-    failure is raised when all threads have finished their current item.
+    The calling thread works, too, and starts alone. Other threads join if the first items take
+    long enough and several items remain, so cheap work does not pay for threads. The first failure
+    is raised when all threads have finished their current item.
     """
     job = _Job(work, items)
     workers = workers or worker_count()
@@ -255,7 +256,7 @@ class _Job(Generic[T, R]):
         self._failure: BaseException | None = None
 
     def step(self) -> bool:
-        """Process the next item; returns whether there was one."""
+        """Process the next item; return whether there was an item."""
         with self._lock:
             if self._failure is not None:
                 return False
@@ -275,7 +276,7 @@ class _Job(Generic[T, R]):
         return True
 
     def several_remain(self) -> bool:
-        """Whether at least two items remain; called before other threads join."""
+        """Return whether at least two items remain; called before other threads join."""
         try:
             ahead = list(islice(self._items, 2))
         except BaseException as error:
@@ -285,29 +286,29 @@ class _Job(Generic[T, R]):
         return len(ahead) == 2
 
     def run(self) -> None:
-        """Process items until none remains or one fails."""
+        """Process items until all are done or one fails."""
         while self.step():
             pass
 
     def results(self) -> list[R]:
-        """All results in order, or the failure."""
+        """Return all results in order, or raise the failure."""
         if self._failure is not None:
             raise self._failure
         return [self._done[number] for number in range(len(self._done))]
 
 
-# --- Requests side by side, on threads that make one request each and wait for nothing else
-# So work on any pool may ask for several: a pool whose threads wait for work that the same pool
-# was given later would wait without end.
+# --- Concurrent requests, on threads that only make one request each --------------------
+# So work on any pool may make several requests. If the threads of a pool waited for work that the
+# same pool received later, they would wait forever.
 
 _request_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""By process: a forked child has no threads."""
+"""Pools by process, because a forked child has no threads."""
 
 
 def side_by_side(request: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Results of ``request``, which makes one, in order; the first is made by this thread.
+    """Return the results of ``request``, in order; this thread makes the first request.
 
-    When one fails, those that have not begun are cancelled.
+    When a request fails, requests that have not begun are cancelled.
     """
     if not items:
         return []

@@ -1,7 +1,7 @@
-"""What readers, sinks and listings of remote objects share.
+"""Common parts of readers, sinks and listings of remote objects.
 
-Byte ranges are joined to few requests and split again; reads whose response broke off are repeated;
-requests in flight are limited.
+Byte ranges are joined to few requests and split again. Reads whose response broke off are repeated.
+The number of concurrent requests is limited.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, byte_views
 from glaive.process import fraction, renewed, sleep
 from glaive.types import ByteRange
 
-# --- Byte ranges: coalesce near ones into few requests, and split the responses again ---
+# --- Byte ranges: join adjacent ranges into few requests, and split the responses -------
 # Pure functions; nothing here reads.
 
 _ALIGNMENT = 64
 
 MAX_GAP = 64 * 1024
-"""Bytes between two ranges up to which one request for both is cheaper than two."""
+"""Most bytes between two ranges for which one request is cheaper than two."""
 
 MAX_REQUEST = 16 * 1024 * 1024
 """Bytes after which joining stops, so that large reads run concurrently."""
@@ -52,10 +52,10 @@ class Coalesced:
 def coalesce(
     ranges: Sequence[ByteRange], *, max_gap: int = MAX_GAP, max_request: int = MAX_REQUEST
 ) -> Coalesced:
-    """Join ranges that overlap or lie at most ``max_gap`` bytes apart.
+    """Join ranges that overlap or are at most ``max_gap`` bytes apart.
 
-    Overlapping ranges are always joined; otherwise a request ends when it would exceed
-    ``max_request`` bytes. A single range is never cut. Order of ``ranges`` does not matter.
+    Overlapping ranges are always joined. Other ranges are joined only up to ``max_request`` bytes
+    per request. A single range is never cut. ``ranges`` may be in any order.
     """
     requests: list[ByteRange] = []
     source = [-1] * len(ranges)
@@ -90,9 +90,9 @@ def split(
 
 
 def aligned(data: Any, offset: int) -> pa.Buffer:
-    """Wrap a response so that its address is aligned as ``offset`` is in the object.
+    """Wrap a response so that its address is aligned like ``offset`` in the object.
 
-    Copies only if the alignment differs.
+    It copies the response only if the alignment differs.
     """
     buffer = pa.py_buffer(data)
     phase = offset % _ALIGNMENT
@@ -104,7 +104,7 @@ def aligned(data: Any, offset: int) -> pa.Buffer:
 
 
 def aligned_memory(size: int, offset: int) -> tuple[pa.Buffer, memoryview]:
-    """Allocate memory whose address is aligned as ``offset`` is in the object, and open it."""
+    """Allocate memory whose address is aligned like ``offset`` in the object, and open it."""
     memory = pa.allocate_buffer(size + _ALIGNMENT)
     start = (offset - memory.address) % _ALIGNMENT
     return memory.slice(start, size), memoryview(memory)[start : start + size]
@@ -136,7 +136,7 @@ class RemoteSink:
         self._file, self._full, self.position = file, full, 0
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append parts; full ones may be uploaded in the background."""
+        """Append parts; full parts may be uploaded in the background."""
         file = self._opened()
         for view in byte_views(data):
             try:
@@ -151,7 +151,7 @@ class RemoteSink:
         return self._file
 
     def refusals(self) -> tuple[type[BaseException], ...]:
-        """Errors of the library."""
+        """Return the exceptions of the library."""
         return (Exception,)
 
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
@@ -160,28 +160,28 @@ class RemoteSink:
 
 
 def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
-    """What a server states of an object; of a size that no file has it is an error."""
+    """Return a server's metadata of an object; raise an error for an impossible size."""
     if size > LARGEST:
         raise too_large(store.full(path), size)
     return ObjectMeta(path, size, modified)
 
 
 # --- Repeat reads whose response broke off, waiting longer each time --------------------
-# The object store client repeats requests that were refused or not answered, but not a request
-# whose response ends early, because by then it has passed the response on. Reads can be repeated
-# safely, which is done here; writes are never repeated.
+# The object store client repeats requests that were refused or not answered. It does not repeat a
+# request whose response ends early, because it has already passed on the start of the response.
+# glaive repeats such reads, which is safe; it never repeats writes.
 
 T = TypeVar("T")
 
 _FIRST_WAIT = 0.1
-"""Seconds before the first repetition, at most; each further one waits up to twice as long."""
+"""Most seconds before the first repetition; each later wait may be twice as long."""
 
 _LONGEST_WAIT = 10.0
 _DOUBLINGS = 7
-"""Of the first wait, until it is the longest."""
+"""Number of doublings from the first wait to the longest."""
 _SIGNS = (
     "body",
-    "closed connection",  # of FTP, whose server ends a connection that is idle
+    "closed connection",  # of FTP: its server ends an idle connection
     "connection closed",
     "connection dropped",  # of SSH, by a server that ends or is restarted
     "connection reset",
@@ -189,7 +189,7 @@ _SIGNS = (
     "eof",
     "incomplete",
     "protocol banner",  # of SSH: a server drops some of many connections that begin at once
-    "session not active",  # of SSH, as the next line: it ended a connection that was idle
+    "session not active",  # of SSH, as the next line: it ended an idle connection
     "socket is closed",
     "timed out",
     "timeout",
@@ -198,10 +198,10 @@ _SIGNS = (
 
 
 def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseException], ...]) -> T:
-    """Return what ``read`` returns, repeating it up to ``times`` after a transient failure.
+    """Return the result of ``read``, repeated up to ``times`` after a transient failure.
 
-    Before repetition ``n`` it sleeps a random time of up to ``2**n`` tenths of a second, ten
-    seconds at most. Other failures, and the last one, are raised unchanged.
+    Before repetition ``n`` it sleeps a random time of up to ``2**n`` tenths of a second, at most
+    ten seconds. Other failures, and the last failure, are raised unchanged.
     """
     for attempt in range(times):
         try:
@@ -214,34 +214,34 @@ def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseExc
 
 
 def pause(attempt: int) -> None:
-    """Sleep before repetition ``attempt`` (from 0 on): a random part of a time that doubles."""
+    """Sleep before repetition ``attempt`` (from 0): a random part of a doubling time."""
     sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS)))
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a response broke off, so that repeating the request may help."""
+    """Return whether a response broke off, so that repeating the request may help."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return False
     if isinstance(error, ConnectionError | EOFError | TimeoutError):
         return True
     text = str(error).lower()
-    # The client has used up its own retries: more of them would only take longer.
+    # The client has used up its own retries: more retries would only take longer.
     if "after" in text and "retries" in text:
         return False
     return any(sign in text for sign in _SIGNS)
 
 
-# --- A limit on the requests that one store has in flight -------------------------------
+# --- A limit on the concurrent requests of a store ---------------------------------------
 
 _AGAIN: Final = 1.0
-"""Seconds until a caller that waits looks by itself: Ctrl-C may end another one's notice."""
+"""Seconds until a waiting caller checks by itself, in case Ctrl-C prevented a notification."""
 
 
 class RequestLimit:
     """A counting semaphore over requests.
 
-    A caller that needs more than ``limit`` requests runs alone. One whose own thread has some in
-    flight does not wait: it is a handler of a signal, or the end of an object, amid them.
+    A caller that needs more than ``limit`` requests runs alone. A thread with active requests does
+    not wait: the caller is then a signal handler or finaliser that interrupted them.
     """
 
     __slots__ = ("__weakref__", "_changed", "_in_flight", "_lock", "limit")
@@ -249,23 +249,23 @@ class RequestLimit:
     def __init__(self, limit: int) -> None:
         self.limit = max(1, limit)
         self._in_flight: dict[int, int] = {}
-        """Requests by thread."""
+        """Number of active requests by thread."""
         self._new_lock()
         renewed(self)
 
     def _new_lock(self) -> None:
-        # Taken as it is: Ctrl-C may come once a condition, which is Python code, has taken it.
+        # Taken without a condition: Ctrl-C may interrupt its Python code after it took the lock.
         self._lock = RLock()
         self._changed = Condition(self._lock)
 
     def _at_fork_reinit(self) -> None:
-        """In a forked child, no request of the parent is in flight."""
+        """Reset in a forked child, where no request of the parent is active."""
         self._in_flight = {}
         self._new_lock()
 
     @contextmanager
     def acquire(self, requests: int) -> Iterator[None]:
-        """Wait until so many requests may begin; they may be in flight inside the block."""
+        """Wait until ``requests`` more requests may begin; they may be active inside the block."""
         wanted, thread = min(max(1, requests), self.limit), get_ident()
         if thread in self._in_flight:
             yield
@@ -276,7 +276,7 @@ class RequestLimit:
                     self._changed.wait(_AGAIN)
                 self._in_flight[thread] = wanted
             yield
-        finally:  # also where Ctrl-C comes before the block begins
+        finally:  # also if Ctrl-C comes before the block begins
             if self._in_flight.pop(thread, None) is not None:
                 with self._lock:
                     self._changed.notify_all()

@@ -1,9 +1,9 @@
 """``storage_options``: the keys of each kind of store.
 
-Keys are those of Lance, in upper or lower case; of two spellings of one key the full name has
-priority (``aws_region`` over ``region``). Keys that a store does not know are ignored, because
-one set of options is often used for several kinds of stores; a key that no kind of store knows is
-logged with the closest known one.
+Keys are Lance's keys, in upper or lower case. If a key is given in two spellings, the full name has
+priority (``aws_region`` over ``region``). A store ignores keys that it does not know, because users
+often share one set of options between several kinds of stores. A key that no kind of store knows is
+logged with the closest known key.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from glaive.errors import GlaiveError, OptionError
 StoreKind = Literal["s3", "gs", "az", "http", "memory"]
 
 MAX_RETRIES = 3
-"""Times that a request is repeated by default (``client_max_retries``)."""
+"""Default number of times that a request is repeated (``client_max_retries``)."""
 
 RETRY_SECONDS = 180
-"""Seconds after the first attempt in which retries begin (``client_retry_timeout``)."""
+"""Seconds after the first attempt until the last retry may begin (``client_retry_timeout``)."""
 
 DOWNLOAD_RETRIES = 3
 """Times that a read is repeated if its response breaks off (``download_retry_count``)."""
@@ -47,7 +47,7 @@ HTTP_OPTIONS = frozenset(
         "user_agent",
     }
 )
-"""Keys of connections that neither name a place nor weaken what is checked."""
+"""Keys of connections that do not contain locations and do not weaken checks."""
 
 _CLIENT = HTTP_OPTIONS | {
     "allow_invalid_certificates",
@@ -58,7 +58,7 @@ _CLIENT = HTTP_OPTIONS | {
 }
 RETRY_OPTIONS = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
 PERMISSIONS: Final = ("allow_external_blobs", "base_store_params")
-"""Keys that allow a dataset to read elsewhere; ``glaive.io.access`` reads them, no store does."""
+"""Keys that allow a dataset to read elsewhere, for ``glaive.io.access``, not for stores."""
 
 _ELSEWHERE = frozenset(
     {
@@ -83,11 +83,11 @@ _ADDRESS: Final = re.compile(
 _MAX_PORT: Final = 65535
 _REGIONS: Final = frozenset({"aws_region", "aws_default_region"})
 _REGION: Final = re.compile(r"[A-Za-z0-9._-]*")
-"""What the client panics at if it is anything else."""
+"""Pattern of regions: the client panics at all other values."""
 
 
 def _with_prefix(prefix: str, names: str) -> dict[str, str]:
-    """Full name of each key, by its name with and without the prefix."""
+    """Return the full name of each key, by its name with and without the prefix."""
     pairs = {name: prefix + name for name in names.split()}
     return pairs | {full: full for full in pairs.values()}
 
@@ -154,26 +154,27 @@ _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 _OF_LINES: Final = frozenset(
     {*PERMISSIONS, "google_service_account_key", "proxy_ca_certificate", "root_certificate"}
 )
-"""Options whose values are JSON or certificates, and go into no request as they are."""
+"""Options whose values are JSON or certificates, and are not part of a request unchanged."""
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OF_ENVIRONMENT: Final = ("aws_", "azure_", "google_")
-"""Beginnings of the variables that the client reads."""
+"""Prefixes of the environment variables that the client reads."""
 
 _MOST_DIGITS: Final = 9
-"""Of a number of attempts or seconds."""
+"""Most digits of a number of attempts or seconds."""
 
 _MOST_UNKNOWN: Final = 10
 _LONGEST_UNKNOWN: Final = 100
-"""Keys without an effect that are logged, and characters of one that is compared with others."""
+"""Most keys without an effect to log, and characters of such a key to compare with others."""
 
 NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
 """All keys that have an effect, in lower case."""
 
 
 def full_names(key: str) -> frozenset[str]:
-    """The options that a key stands for, by their full names: short keys stand for one of each kind
-    of store that has it; none for a key without an effect.
+    """Return the full names of a key. A short key has a full name in each kind of store with it.
+
+    Empty for a key without an effect.
     """
     name = key.lower()
     found = {names[name] for names in _KEYS.values() if name in names}
@@ -191,9 +192,9 @@ class Connection:
     client
         Settings of the HTTP client.
     retry
-        How often requests are repeated, and for how long.
+        Number and time limit of retries of requests.
     download_retries
-        How often a read is repeated if its response breaks off.
+        Number of times that a read is repeated if its response breaks off.
     """
 
     config: Mapping[str, str] = field(repr=False)
@@ -203,13 +204,13 @@ class Connection:
 
 
 def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Options with their values as strings.
+    """Return options with their values as strings.
 
     Raises
     ------
     OptionError
-        They are no mapping, a key is not a string, or a value is neither a string nor a number;
-        those of :data:`PERMISSIONS` may be lists and mappings, which become JSON.
+        The options are not a mapping, a key is not a string, or a value is not a string or number.
+        Values of :data:`PERMISSIONS` may also be lists and mappings, which become JSON.
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"storage_options: expected a mapping, found {type(options).__name__}")
@@ -230,7 +231,7 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def _json(key: str, value: object) -> str:
-    """The text of a list or a mapping; messages do not show it, as it may have credentials."""
+    """Return a list or a mapping as JSON. Messages do not show it: it may have credentials."""
     import json
 
     try:
@@ -242,15 +243,15 @@ def _json(key: str, value: object) -> str:
 
 
 def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:
-    """Group the options for a kind of store; a key of no kind is logged and ignored.
+    """Group the options for a kind of store. A key of no kind is logged and ignored.
 
     An invalid number is ignored, as in Lance.
 
     Raises
     ------
     OptionError
-        A value that becomes part of a request, also one of the environment, has a control
-        character, or is no address or region, which the client panics at.
+        A value that becomes part of a request, also from the environment, has a control character.
+        Or it is not an address or region, so the client would panic.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -270,7 +271,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
         elif name not in NAMES:
             unknown.append(key)
     _warn_of(unknown, uri)
-    for variable, value in os.environ.items():  # the client reads those of its kind itself
+    for variable, value in os.environ.items():  # the client itself reads variables of its kind
         option = known.get(variable.lower())
         if option not in config and variable.lower().startswith(_OF_ENVIRONMENT):
             _check_line(option or "", value, f"the variable {variable}")
@@ -298,12 +299,12 @@ def _check_line(name: str, value: str, what: str, uri: str | None = None) -> Non
 
 
 def check_address(value: str, what: str) -> None:
-    """Refuse what is no address of a server, without showing it: it may have a password.
+    """Refuse an invalid address of a server, without showing it: it may have a password.
 
     Raises
     ------
     OptionError
-        It has no scheme, host or port that a client would take.
+        The scheme, host or port is missing or invalid.
     """
     address = _ADDRESS.fullmatch(value)
     if address is None or int(address[1] or 0) > _MAX_PORT:
@@ -314,7 +315,7 @@ def check_address(value: str, what: str) -> None:
 
 
 def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
-    """Full names come first, then full names in upper case, then other spellings."""
+    """Return the priority: full names, full names in upper case, then other spellings."""
     name = key.lower()
     if known.get(name, name) != name:
         return 2, key
@@ -327,7 +328,7 @@ def _integer(text: str | None, default: int) -> int:
 
 
 def _warn_of(keys: list[str], uri: str) -> None:
-    """Log keys without an effect: a few, as a catalogue may give any number, of any length."""
+    """Log a few keys without an effect: a catalogue may give many keys of any length."""
     if not keys:
         return
     import logging
@@ -349,12 +350,12 @@ def _close(name: str) -> str:
 
 
 def read_switch(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """The value of an option that is true or false.
+    """Return the value of an option that is true or false.
 
     Raises
     ------
     OptionError
-        It is neither.
+        The value is something else.
     """
     for key, value in options.items():
         if key.lower() == name:

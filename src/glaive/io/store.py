@@ -1,7 +1,7 @@
 """The contract of object stores: a directory, a bucket, or memory.
 
-Paths are relative to the store's root, separated by ``/``, without a leading one. Every
-failure is a ``StoreError`` (or subclass) that names the full path and the remedy.
+Paths are relative to the store's root, separated by ``/``, without a leading slash. Every failure
+is a ``StoreError`` (or subclass) with the full path and the remedy.
 
 Results are ``pyarrow.Buffer``: they have an address, can be sliced without a copy, and keep their
 memory alive (a memory map for local files).
@@ -25,8 +25,8 @@ from glaive.process import renewed
 from glaive.types import ByteRange
 
 # --- Counts of the operations and bytes read and written through a store ----------------
-# Each store has its own counters, so the figures are those of one opened dataset. Reads of mapped
-# files are counted: each range is an operation, though it may not reach the disk.
+# Each store has its own counters, so the figures are for one opened dataset. Reads of mapped files
+# are counted: each range is an operation, though it may not access the disk.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -36,7 +36,7 @@ class IOStats:
     Parameters
     ----------
     read_iops, write_iops
-        Operations: ranges after near ones were joined, whole objects, uploads.
+        Operations: ranges after adjacent ranges were joined, whole objects, uploads.
     read_bytes, written_bytes
         Bytes fetched, including gaps between joined ranges; bytes passed for writing.
     """
@@ -54,7 +54,7 @@ class IOStats:
 
     @property
     def write_bytes(self) -> int:
-        """The same as ``written_bytes``."""
+        """Alias of ``written_bytes``."""
         return self.written_bytes
 
 
@@ -76,11 +76,11 @@ class IoCounters:
             _of_process.add(reads, bytes_read, writes, written)
 
     def add_read(self, operations: int, size: int) -> None:
-        """Count reads of ``size`` bytes in all."""
+        """Count reads of ``size`` bytes in total."""
         self.add(operations, size)
 
     def add_write(self, operations: int, size: int) -> None:
-        """Count writes of ``size`` bytes in all."""
+        """Count writes of ``size`` bytes in total."""
         self.add(0, 0, operations, size)
 
     @property
@@ -89,14 +89,14 @@ class IoCounters:
         return self._counts[0]
 
     def snapshot(self) -> IOStats:
-        """The current figures."""
+        """Return the current figures."""
         reads, bytes_read, writes, written = self._counts
         return IOStats(
             read_iops=reads, read_bytes=bytes_read, write_iops=writes, written_bytes=written
         )
 
     def take(self) -> IOStats:
-        """The current figures; counting restarts from zero."""
+        """Return the current figures, and restart from zero."""
         with self._lock:
             taken = self.snapshot()
             self._counts = (0, 0, 0, 0)
@@ -107,7 +107,7 @@ _of_process = IoCounters()
 
 
 def process_totals() -> IOStats:
-    """Operations and bytes of all stores since this process started."""
+    """Return the operations and bytes of all stores since this process started."""
     return _of_process.snapshot()
 
 
@@ -115,11 +115,11 @@ PutMode = Literal["create", "overwrite"]
 BytesLike = bytes | bytearray | memoryview | pa.Buffer
 
 _OF_TIME: Final = ("expires_at_millis", "refresh_offset_millis")
-"""Options that say how long the others are valid."""
+"""Options that say how long the other options are valid."""
 
 
 def byte_views(data: Sequence[BytesLike]) -> Iterator[memoryview]:
-    """One-dimensional views of bytes over all parts that are not empty."""
+    """Yield one-dimensional views of bytes over all parts that are not empty."""
     for part in data:
         view = memoryview(part)
         if view.nbytes:
@@ -150,23 +150,23 @@ class RangeReader(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether ranges are views of a memory map: without cost, and aligned as on disk."""
+        """Whether ranges are views of a memory map: they cost nothing, aligned as on disk."""
 
     @property
     def size(self) -> int:
         """Bytes in the object; one HEAD request if not known yet."""
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer.
+        """Return the last ``size`` bytes, or all bytes if there are fewer.
 
-        One request, which also gives the object's size.
+        One request, which also returns the object's size.
         """
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order.
 
-        Near ranges are fetched with one request. A range beyond the end of the object is a
-        ``CorruptFileError`` naming path, range and size.
+        Adjacent ranges are fetched with one request. A range beyond the end of the object is a
+        ``CorruptFileError`` with path, range and size.
         """
 
     def advise(
@@ -174,7 +174,7 @@ class RangeReader(Protocol):
         ranges: Sequence[ByteRange],
         advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
-        """Advise how ranges will be used; a hint, without effect if there is no map."""
+        """Advise how ranges will be used; a hint, which has no effect without a map."""
 
     def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
         """Advise how the object will be read from now on; a hint as well."""
@@ -195,18 +195,18 @@ class Sink(Protocol):
         """Append parts, one after the other, without joining them first."""
 
     def finish(self) -> int:
-        """Make the object visible under its path; returns its size in bytes."""
+        """Make the object visible under its path; return its size in bytes."""
 
     def abort(self) -> None:
-        """Leave nothing behind; safe to call twice and after a failure."""
+        """Discard the object; safe to call twice and after a failure."""
 
 
 class ObjectStore:
     """A root with objects below it. Picklable unless it is in the memory of this process.
 
-    Every store has methods of its own for those that raise here. The others are optional; their
+    Every store implements the methods that raise here. The other methods are optional. Their
     defaults are right for stores without the capability, so callers need not know the type of a
-    store. A store around another one delegates all: :class:`glaive.io.wrapped.WrappedStore`.
+    store. A store that wraps another delegates all: :class:`glaive.io.wrapped.WrappedStore`.
     """
 
     __slots__ = ()
@@ -222,12 +222,14 @@ class ObjectStore:
         return GlaiveError.without_secrets(self.uri)
 
     def full(self, path: str) -> str:
-        """Full path or URI of ``path``, for messages."""
+        """Return the full path or URI of ``path``, for messages."""
         raise NotImplementedError
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Open for reading; a known ``size`` saves a request. Missing: ``ObjectNotFoundError``
-        (now, or at the first read on stores where opening makes no request).
+        """Open an object for reading; a known ``size`` saves a request.
+
+        If it is missing, raise ``ObjectNotFoundError`` now, or at the first read if opening makes
+        no request.
         """
         raise NotImplementedError
 
@@ -239,8 +241,10 @@ class ObjectStore:
         """Write a whole object atomically: readers see all of it or nothing.
 
         With ``mode="create"`` an existing object is not changed and ``ObjectExistsError`` is
-        raised: commits rely on this. An empty object does not count as existing: its writer took
-        the name and was stopped before it wrote anything, so it is replaced.
+        raised:
+        commits rely on this. An empty object does not count as existing, so it is replaced: its
+        writer
+        took the name and was stopped before it wrote anything.
         """
         raise NotImplementedError
 
@@ -249,22 +253,22 @@ class ObjectStore:
         raise NotImplementedError
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects whose directory is ``prefix`` (not deeper); none if absent.
+        """Yield the objects whose directory is ``prefix`` (not deeper), if it exists.
 
-        In name order, where :attr:`lists_in_order`.
+        They are in name order if :attr:`lists_in_order`.
         """
         raise NotImplementedError
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """All objects below ``prefix`` at any depth, in the same order."""
+        """Yield all objects below ``prefix`` at any depth, in the order of :meth:`list`."""
         raise NotImplementedError
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
-        """As :meth:`walk`, paths from ``start`` on and before ``stop`` only; None for no limit.
+        """Yield the objects of :meth:`walk` from path ``start`` to before ``stop``.
 
-        For listings that several processes divide.
+        ``None`` is no limit. Use it for listings that several processes share.
         """
         for meta in self.walk(prefix):
             if stop is not None and meta.path >= stop:
@@ -274,27 +278,27 @@ class ObjectStore:
                 yield meta
 
     def head(self, path: str) -> ObjectMeta:
-        """Size and time of one object; ``ObjectNotFoundError`` if absent. One request."""
+        """Return the size and time of an object; ``ObjectNotFoundError`` if absent. One request."""
         raise NotImplementedError
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are no error."""
+        """Delete objects; missing objects are ignored."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ how it was opened
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The storage options it was opened with."""
+        """The storage options of the store."""
         return {}
 
     @property
     def secret(self) -> str:
-        """Password that the caller's URI had; empty if none."""
+        """Password of the caller's URI; empty if it had none."""
         return ""
 
     def can_name(self, path: str) -> bool:
-        """Whether an object may have a path that something in a folder has.
+        """Return whether the store accepts a path that was found in a folder.
 
         A Mac makes files whose names end with a line end.
         """
@@ -306,10 +310,11 @@ class ObjectStore:
 
     @property
     def reached_by(self) -> bytes:
-        """What objects are reached by, beside their path: a digest of options and password.
+        """Digest of options and password: with the path it identifies an object's bytes.
 
-        Empty where none are needed. Under one path, other options may lead to another server, and
-        other credentials to bytes that those who gave the first ones have to themselves.
+        Empty if they have no effect. For the same path, other options may lead to another server,
+        and
+        other credentials may not be allowed to read the bytes.
         """
         if not self.is_remote:
             return b""
@@ -328,7 +333,7 @@ class ObjectStore:
 
     @property
     def lists_in_order(self) -> bool:
-        """Whether objects are listed by name; directory buckets of S3 list them in any order."""
+        """Whether objects are listed by name; S3 directory buckets list them unordered."""
         return True
 
     # ------------------------------------------------------------ directories
@@ -339,41 +344,44 @@ class ObjectStore:
         return False
 
     def below(self, path: str) -> ObjectStore | None:
-        """A store of a folder of this one; ``None`` if folders are opened by their URI."""
+        """Return a store of a folder of this store; ``None`` if folders are opened by URI."""
         return None
 
     def beside(self, uri: str) -> ObjectStore | None:
-        """A store of another location of the same system; ``None`` if it is opened by its URI."""
+        """Return a store of another location of the same system; ``None`` to open it by URI."""
         return None
 
     def again(self, uri: str) -> ObjectStore | None:
-        """A store of another location with the options of this one, where these change over time;
-        ``None`` if :attr:`options` are all that it needs.
+        """Return a store of another location with this store's options, if they change over time.
+
+        ``None`` if :attr:`options` are enough to open it.
         """
         return None
 
     def names(self, prefix: str) -> Sequence[str] | None:
-        """Names of all entries of a directory, including unfinished files, in any order.
+        """Return the names of all entries of a directory, also unfinished files, unordered.
 
         ``None`` if this would not be faster than :meth:`list`.
         """
         return None
 
     def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
-        """A value that changes when entries of a directory do; ``None`` if there is none.
+        """Return a value that changes with a directory's entries; ``None`` if it is missing.
 
-        Its number, and the times (ns) at which entries, and the directory itself, last changed.
+        It is the directory's number, and the times (ns) of the last changes of its entries and
+        itself.
         """
         return None
 
     def is_free(self, path: str) -> bool:
-        """Whether there is certainly no such object, as far as known without a request."""
+        """Return whether an object is certainly missing, if known without a request."""
         return False
 
     def get_into(self, path: str, target: memoryview) -> int:
-        """Read a whole object into given memory, as far as it fits. One request.
+        """Read a whole object into given memory, up to its end. One request.
 
-        Returns its size; for an object larger than the memory perhaps only the part that fits.
+        Return the size of the object. If it is larger than the memory, the size may be of the part
+        that fits.
         """
         data = self.get(path)
         size = min(data.size, len(target))
@@ -383,9 +391,9 @@ class ObjectStore:
     # ------------------------------------------------------------ writing
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write an object whose name nobody else knows before it is complete.
+        """Write an object whose name no other process knows before it is complete.
 
-        For example one with a random name that a later manifest refers to.
+        For example, an object with a random name that a later manifest refers to.
         """
         self.put(path, data)
 
@@ -397,17 +405,18 @@ class ObjectStore:
         return False
 
     def mark(self, path: str, data: bytes) -> None:
-        """Write a small object, not behind a link: what it says would be said of another folder."""
+        """Write a small object, but not through a symlink, which would mark another folder."""
         self.put(path, [data])
 
     # ------------------------------------------------------------ deleting, links
 
     def discard(self, paths: Sequence[str], *, own: bool = True) -> None:
-        """Delete objects that nothing needs any more, if that is possible.
+        """Delete objects that are not needed any more, if that is possible.
 
-        What the store cannot delete stays, for a clean-up to find; a log entry says why. Objects
-        that this process has not written under new names (``own``) may lie behind a link, and
-        belong to somebody else.
+        Objects that the store cannot delete stay for a clean-up, and a log entry says why. Without
+        ``own``, this process has not written the objects under new names: they may be reached
+        through
+        a symlink, and belong to somebody else.
         """
         try:
             (self.delete_written if own else self.delete)(paths)
@@ -421,56 +430,61 @@ class ObjectStore:
     def delete_written(self, paths: Sequence[str]) -> None:
         """Delete objects that this process has written under new names.
 
-        They are where it wrote them: in the folder that the first name of their path leads to, and
-        there behind no link.
+        They are where it wrote them: in the folder that the first name of their path leads to.
+        Below
+        that folder, no symlink is followed.
         """
         self.delete(paths)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Temporary files at any depth below a directory: of active writers, or of failed ones."""
+        """Yield temporary files of active or failed writers, at any depth below a directory."""
         return iter(())
 
     def remove_unfinished(self, path: str) -> bool:
-        """Remove an empty object whose writer was stopped; returns whether it was removed.
+        """Remove an empty object whose writer was stopped; return whether it was removed.
 
-        Only in directories can a writer take a name before the object is written.
+        Only in directories a writer can take a name before the object is written.
         """
         return False
 
     def remove_folders(self) -> None:  # right for stores without folders
-        """Remove the root and the directories below it, as far as they are empty."""
+        """Remove the root and the directories below it that are empty."""
 
     def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Directories without entries at any depth below one, with the time of their last change.
+        """Yield directories without entries at any depth below a directory, with their last change.
 
-        Only directories have them.
+        Only local stores have directories.
         """
         return iter(())
 
     def remove_empty(self, folders: Sequence[str]) -> None:  # right for stores without folders
-        """Remove directories that are empty; others, missing ones and links stay."""
+        """Remove directories that are empty; other directories and symlinks stay."""
 
     def links(self, prefix: str) -> Iterator[str]:
-        """Links at any depth below a directory. Only directories have them."""
+        """Yield the symlinks at any depth below a directory. Only local stores have symlinks."""
         return iter(())
 
     def is_link(self, path: str) -> bool:
-        """Whether a name in a folder is a link; no writer creates links."""
+        """Return whether a name in a folder is a symlink; writers create no symlinks."""
         return False
 
     def link_out(self, folder: str) -> str | None:
-        """Why objects in a folder are not deleted: a link out of the root, and its target.
+        """Return why objects in a folder are not deleted: a symlink out of the root, and its
+        target.
 
-        ``None`` if there is no such link, or the caller allowed to delete through links.
+        ``None`` if no symlink leads out, or the caller allowed to delete through symlinks.
         """
         return None
 
     def file_link_out(self, path: str) -> str | None:
-        """Why the content of a file is not copied: it is a link that leads out of the root.
+        """Return why the content of a file is not copied: it is a symlink that leads out of the
+        root.
 
-        For content that may not belong to the dataset. ``None`` if the file is no such link, or
-        the caller allowed access through links. Links of folders do not count: the file there has
-        a name that only writers of datasets use.
+        Use it for content that may not belong to the dataset. ``None`` if the file is no such
+        symlink,
+        or the caller allowed access through symlinks. Symlinks in place of folders do not count:
+        the
+        file there has a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
 
@@ -482,7 +496,7 @@ _ZEROS = bytes(_ALIGNMENT)
 
 
 def find_object(store: ObjectStore, path: str) -> ObjectMeta | None:
-    """Return size and time of an object; None if it is absent. One request."""
+    """Return the size and time of an object; ``None`` if it is absent. One request."""
     try:
         return store.head(path)
     except ObjectNotFoundError:
@@ -490,7 +504,7 @@ def find_object(store: ObjectStore, path: str) -> ObjectMeta | None:
 
 
 class JoinedObjects(NamedTuple):
-    """Objects in ``data``: number ``i`` has ``sizes[i]`` bytes from ``starts[i]`` on.
+    """Objects in ``data``: object ``i`` has ``sizes[i]`` bytes from ``starts[i]`` on.
 
     Starts are multiples of 64.
     """

@@ -1,4 +1,4 @@
-"""Stores, readers and sinks around others, which change their behaviour."""
+"""Stores, readers and sinks that wrap others and change their behaviour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glaive.types import ByteRange
 
 
 class WrappedStore(ObjectStore):
-    """A store around another. Methods that are not overridden are those of the inner store."""
+    """A store that wraps another store, and passes on calls of methods that it lacks."""
 
     __slots__ = ("inner",)
 
@@ -27,11 +27,11 @@ class WrappedStore(ObjectStore):
 
 
 _OF_OTHERS = ("discard", "file_link_out", "public_uri")
-"""What a store makes of its other methods."""
+"""Methods that a store derives from its other methods."""
 
 
 def _handed_on(name: str, member: Any) -> Any:
-    """A method or property that is that of the inner store."""
+    """Return a method or property that calls the inner store's."""
     if isinstance(member, property):
         return property(lambda self: getattr(self.inner, name))
 
@@ -48,7 +48,7 @@ for _name, _member in vars(ObjectStore).items():
 
 
 class WrappedReader:
-    """A reader around another, which pretends not to be mapped."""
+    """A reader that wraps another reader and reports that it is not mapped."""
 
     __slots__ = ("_inner",)
 
@@ -79,7 +79,7 @@ class WrappedReader:
 
 
 class HeldStore(WrappedStore):
-    """A store that holds some objects in memory, by their paths. Reads of these are not counted."""
+    """A store that keeps some objects in memory by path. Reads of these are not counted."""
 
     __slots__ = ("_held",)
 
@@ -88,7 +88,7 @@ class HeldStore(WrappedStore):
         self._held = held
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Open; what is in memory is read there."""
+        """Open an object; if it is in memory, it is read from there."""
         held = self._held.get(path)
         return super().open(path, size=size) if held is None else HeldReader(self.full(path), held)
 
@@ -116,25 +116,25 @@ class HeldReader:
         return [self._data.slice(*one) for one in ranges]
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
-        """Nothing to advise."""
+        """Do nothing: the object is in memory."""
 
     def advise_pattern(self, pattern: Advice) -> None:
-        """Nothing to advise."""
+        """Do nothing: the object is in memory."""
 
     def close(self) -> None:
-        """Leave the memory to those who hold it."""
+        """Do nothing: the owner of the memory releases it."""
 
 
 # --- Write aligned buffers: the data buffers of a Lance file begin on 64-byte offsets ---
 
-# --- Create an object, and recognise it where the answer to the request was lost --------
+# --- Create an object, and recognise it if the answer to the request was lost -----------
 
 
 def create_own(store: ObjectStore, path: str, content: bytes) -> bool:
-    """Create an object with a content that no other writer gives it; ``False`` if there is another.
+    """Create an object with unique content; ``False`` if another object exists already.
 
-    A client or a proxy may have repeated the request, and got the answer to the second one: then
-    the object is there with this content. One request, and another one if there is an object.
+    A client or a proxy may have repeated the request, and received the answer to the second
+    request: then the object exists with this content. One request, and another if an object exists.
     """
     try:
         store.put(path, [content], mode="create")
@@ -147,7 +147,7 @@ def create_own(store: ObjectStore, path: str, content: bytes) -> bool:
 
 
 ALIGNMENT = 64
-"""Bytes; buffers begin on multiples of it."""
+"""Buffers begin at multiples of so many bytes."""
 
 PAD = b"\x48"
 """The byte between buffers."""
@@ -155,14 +155,14 @@ PAD = b"\x48"
 _PADDING = PAD * ALIGNMENT
 
 FLUSH_BYTES = 4 * 1024 * 1024
-"""Bytes that are collected before they are passed to the inner sink with one call."""
+"""Bytes to collect before they are passed to the inner sink with one call."""
 
 
 class AlignedSink:
     """A sink that aligns buffers and writes many with one call.
 
-    Padding is written before a buffer, not after it: the last buffer is followed by unaligned
-    data. Buffers are kept until some MiB are collected, so their memory must not change after
+    Padding is written before a buffer, not after it, because unaligned data follows the last
+    buffer. Buffers are kept until some MiB are collected. So their memory must not change after
     they were passed.
     """
 
@@ -176,18 +176,18 @@ class AlignedSink:
 
     @property
     def position(self) -> int:
-        """Bytes written so far, including those still kept."""
+        """Bytes written so far, including bytes that are still kept."""
         return self._position
 
     def pad(self) -> int:
-        """Write padding up to the next multiple of 64; returns the position then."""
+        """Write padding up to the next multiple of 64; return the new position."""
         gap = -self._position % ALIGNMENT
         if gap:
             self._put(_PADDING[:gap], gap)
         return self._position
 
     def write(self, data: Sequence[BytesLike]) -> ByteRange:
-        """Append parts without padding; returns their range."""
+        """Append parts without padding; return their range."""
         start = self._position
         for part in data:
             self._put(part, memoryview(part).nbytes)
@@ -197,9 +197,9 @@ class AlignedSink:
     def write_aligned(
         self, buffers: Sequence[BytesLike | tuple[BytesLike, ...]]
     ) -> list[ByteRange]:
-        """Append buffers, each on a 64-byte offset; returns their ranges.
+        """Append buffers, each on a 64-byte offset; return their ranges.
 
-        A tuple has the parts of a buffer, which lie back to back.
+        A tuple has the parts of a buffer, which are adjacent in the file.
         """
         ranges: list[ByteRange] = []
         for buffer in buffers:
@@ -214,12 +214,12 @@ class AlignedSink:
         return ranges
 
     def finish(self) -> int:
-        """Make the object visible; returns its size in bytes."""
+        """Make the object visible; return its size in bytes."""
         self._flush()
         return self._sink.finish()
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the object."""
         self._pending, self._waiting = [], 0
         self._sink.abort()
 
@@ -240,13 +240,13 @@ class AlignedSink:
 
 
 # --- Files with new random names: small ones need no temporary name ---------------------
-# A data file has a random name, and nothing refers to it before the manifest does. So it may be
-# visible in its directory before it is complete, and a writer that is stopped leaves a file that
-# no version has, as it would with a temporary name.
+# A data file has a random name, and nothing refers to it before the manifest is written. So it may
+# be visible in its directory before it is complete. A writer that is stopped leaves a file that no
+# version has, as it would with a temporary name.
 
 
 class NewFiles(WrappedStore):
-    """A store in which every object that is created has a new name."""
+    """A store whose newly created objects all have new names."""
 
     __slots__ = ()
 
@@ -257,7 +257,7 @@ class NewFiles(WrappedStore):
 
 
 class _NewFile:
-    """A file that is created when more is written than one call takes, or else at its end."""
+    """A file that is created once more than one call's worth is written, or else at its end."""
 
     __slots__ = ("_path", "_pending", "_sink", "_store", "position")
 
@@ -268,7 +268,7 @@ class _NewFile:
         self.position = 0
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append parts; the first ones are kept, so their memory must not change afterwards."""
+        """Append parts; the first parts are kept, so their memory must not change afterwards."""
         if self._sink is None:
             size = sum([memoryview(part).nbytes for part in data])
             if self.position + size < FLUSH_BYTES:
@@ -282,14 +282,14 @@ class _NewFile:
         self.position = self._sink.position
 
     def finish(self) -> int:
-        """Make the file visible; returns its size in bytes."""
+        """Make the file visible; return its size in bytes."""
         if self._sink is not None:
             return self._sink.finish()
         self._store.put_new(self._path, self._pending)
         return self.position
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""
         self._pending = []
         if self._sink is not None:
             self._sink.abort()
