@@ -1,9 +1,9 @@
-"""Catalogues: which tables there are, and where they lie; the names of ``lance.namespace``.
+"""Catalogues, which list tables and their locations; the names of ``lance.namespace``.
 
-:func:`connect` opens one: a directory or bucket (:class:`DirectoryNamespace`), or a server
+:func:`connect` opens a catalogue: a directory or bucket (:class:`DirectoryNamespace`), or a server
 (:class:`RestNamespace`). :func:`glaive.dataset` and :func:`glaive.write_dataset` take it as
-``namespace_client``. Needs the package ``lance-namespace``, which has the interface: its requests,
-responses and errors are used as they are.
+``namespace_client``. Needs the package ``lance-namespace``, which defines the interface. glaive
+uses its requests, responses and errors unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOMES = {
     "connect": ("directory", "connect"),
 }
 _OF_THE_INTERFACE = ("Request", "Response", "LanceNamespace")
-"""How names end that are those of the package lance-namespace."""
+"""Ends of the names that the package lance-namespace defines."""
 
 
 def __getattr__(name: str) -> Any:

@@ -46,12 +46,13 @@ class DirectoryNamespace(
     Parameters
     ----------
     session, context_provider
-        Accepted as in pylance; nothing is asked of them.
+        Accepted as in pylance, without effect.
     **properties
-        Texts: ``root`` (a folder or URI; needed), ``manifest_enabled`` and ``dir_listing_enabled``
-        (both ``"true"`` by default), ``table_version_tracking_enabled``,
-        ``vend_input_storage_options``, and ``storage.*`` for the store. With both ways enabled, a
-        table below the root is the folder ``NAME.lance``, and all others are in the manifest table.
+        Strings: ``root`` (a folder or URI; required), ``manifest_enabled`` and
+        ``dir_listing_enabled`` (both ``"true"`` by default), ``table_version_tracking_enabled``,
+        ``vend_input_storage_options``, and ``storage.*`` for the store. If both ways are enabled, a
+        table below the root is the folder ``NAME.lance``, and all other tables are in the manifest
+        table.
 
     Raises
     ------
@@ -60,8 +61,8 @@ class DirectoryNamespace(
 
     Notes
     -----
-    Nothing is read or written before the first call. Can be pickled. All methods of the interface
-    are there; those that directories do not have raise :class:`UnsupportedOperationError`.
+    Nothing is read or written before the first call. Picklable. The class has all methods of the
+    interface. Operations that directories lack raise :class:`UnsupportedOperationError`.
     """
 
     def __init__(
@@ -81,13 +82,13 @@ class DirectoryNamespace(
         return f"DirectoryNamespace({self.namespace_id()})"
 
     def namespace_id(self) -> str:
-        """What identifies this namespace: its root."""
+        """Return the identity of this namespace: its root."""
         return f'DirectoryNamespace {{ root: "{self.store.public_uri}" }}'
 
     # ------------------------------------------------------------ looking tables up
 
     def list_tables(self, request: Any) -> interface.ListTablesResponse:
-        """Names of the tables of a namespace, in order; one page of them if ``limit`` says so."""
+        """Return the names of a namespace's tables, in order; a page if ``limit`` is given."""
         path = id_of(request)
         names = self._tables_of(path)
         if value(request, "include_declared", True) is False:
@@ -97,7 +98,7 @@ class DirectoryNamespace(
         return interface.ListTablesResponse(tables=page, page_token=token)
 
     def list_all_tables(self, request: Any) -> interface.ListTablesResponse:
-        """Ids of all tables, with ``$`` between their names, in order."""
+        """Return the ids of all tables, with ``$`` between their names, in order."""
         names = set(self._listed())
         if self.settings.manifest:
             rows = self.manifest.read().values()
@@ -106,7 +107,7 @@ class DirectoryNamespace(
         return interface.ListTablesResponse(tables=page, page_token=token)
 
     def describe_table(self, request: Any) -> interface.DescribeTableResponse:
-        """Where a table lies; with ``load_detailed_metadata`` also version, schema and counts."""
+        """Return a table's location; ``load_detailed_metadata`` adds version, schema, counts."""
         path = id_of(request, of_table=True)
         found = self._find(path)
         row = found.row
@@ -131,14 +132,14 @@ class DirectoryNamespace(
         return interface.DescribeTableResponse(**answer)
 
     def table_exists(self, request: Any) -> interface.TableExistsResponse:
-        """Returns if there is a table, and raises otherwise."""
+        """Return if the table exists; raise an error otherwise."""
         self._find(id_of(request, of_table=True))
         return interface.TableExistsResponse()
 
     # ------------------------------------------------------------ making and removing tables
 
     def declare_table(self, request: Any) -> interface.DeclareTableResponse:
-        """Take a name for a table that is written later; returns where to write it."""
+        """Reserve a name for a table that is written later; return where to write it."""
         path = id_of(request, of_table=True)
         properties = value(request, "properties")
         folder = self._take(path, properties, value(request, "location"))
@@ -177,7 +178,7 @@ class DirectoryNamespace(
         )
 
     def register_table(self, request: Any) -> interface.RegisterTableResponse:
-        """Give a name to a folder below the root; it may be written later."""
+        """Register a folder below the root as a table; it may be written later."""
         path = id_of(request, of_table=True)
         self._check_new(path)
         if not self.settings.manifest:
@@ -197,7 +198,7 @@ class DirectoryNamespace(
         return interface.RegisterTableResponse(location=location, properties=properties)
 
     def deregister_table(self, request: Any) -> interface.DeregisterTableResponse:
-        """Take a table out of the namespace; its data stay."""
+        """Remove a table from the namespace; its data stay."""
         path = id_of(request, of_table=True)
         found = self._find(path)
         if self.settings.listing and found.folder == folders.listed_folder(self.store, path):
@@ -206,12 +207,12 @@ class DirectoryNamespace(
         return interface.DeregisterTableResponse(id=list(path), location=self._uri(found.folder))
 
     def drop_table(self, request: Any) -> interface.DropTableResponse:
-        """Take a table out of the namespace, and delete its data.
+        """Remove a table from the namespace, and delete its data.
 
         Raises
         ------
         InvalidTableStateError
-            Another table lies in its folder, or around it.
+            Another table is in its folder, or its folder is in another table.
         """
         path = id_of(request, of_table=True)
         found = self._find(path)
@@ -223,8 +224,8 @@ class DirectoryNamespace(
             mine = self._forget(path, lambda rows: refuse_shared(rows, path, found.folder, listing))
             with as_namespace_errors(f"table {text_of(path)}"):
                 folders.drop(self.store, found.folder, self._own_options())
-        except BaseException:  # Ctrl-C, too: nothing else leads to files that are left
-            if mine:  # another one that drops it may have forgotten it
+        except BaseException:  # also Ctrl-C: without its name, nobody finds the files that are left
+            if mine:  # another process that drops it may have removed its name
                 self._put_back(path, found)
             raise
         return interface.DropTableResponse(id=list(path), location=location)
@@ -244,7 +245,7 @@ class DirectoryNamespace(
         return folders.listed_tables(self.store) if self.settings.listing else []
 
     def _find(self, path: tuple[str, ...]) -> Place:
-        """The table of an id; ``TableNotFoundError`` if there is none."""
+        """Find the table of an id; raise ``TableNotFoundError`` if it does not exist."""
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
         deregistered = False
@@ -266,7 +267,7 @@ class DirectoryNamespace(
         )
 
     def _open(self, request: object) -> LanceDataset:
-        """The dataset of a request's table, at the version and branch that it asks for."""
+        """Open the dataset of a request's table, at the request's version and branch."""
         path = id_of(request, of_table=True)
         folder = self._find(path).folder
         version: Any = value(request, "version")
@@ -291,7 +292,7 @@ class DirectoryNamespace(
     def _take(
         self, path: tuple[str, ...], properties: Mapping[str, str] | None, location: object = None
     ) -> str:
-        """Take a name; returns the folder."""
+        """Reserve a name; return the folder."""
         self._check_new(path)
         listed = self.settings.listing and len(path) == 1
         if properties and not self.settings.manifest:
@@ -337,8 +338,10 @@ class DirectoryNamespace(
         return self.settings.manifest and self.manifest.forget(path, check)
 
     def _put_back(self, path: tuple[str, ...], found: Place) -> None:
-        """Name a table again whose data could not be deleted: what is left may be dropped then."""
-        with suppress(GlaiveError):  # the store may fail still; another one may have the name
+        """Restore the name of a table that could not be deleted, so that it can be dropped
+        again.
+        """
+        with suppress(GlaiveError):  # the store may still fail; another table may have the name
             if found.row is not None and folders.is_there(self.store, found.folder):
                 self._add(path, found.row, replace=False)
 
@@ -354,7 +357,7 @@ class DirectoryNamespace(
         return dict(self.settings.storage_options) or None
 
     def _options(self) -> dict[str, str] | None:
-        """Storage options for a client."""
+        """Return the storage options for a client."""
         if not self.settings.vends_options:
             return None
         own = self.settings.storage_options
@@ -398,12 +401,12 @@ def connect(impl: str, properties: Mapping[str, str]) -> interface.LanceNamespac
         registered with ``lance_namespace.register_namespace_impl``, or a class as
         ``"module.Class"``.
     properties
-        Those of the class.
+        Properties of the class.
 
     Raises
     ------
     InvalidInputError
-        There is no such kind, or a property is invalid.
+        The kind does not exist, or a property is invalid.
     """
     given: dict[str, Any] = dict(properties)
     if impl == "dir":

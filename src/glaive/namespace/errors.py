@@ -1,7 +1,8 @@
 """Errors of catalogues: each is an error of glaive, and of the interface ``lance_namespace``.
 
-So ``except GlaiveError`` catches them, as well as ``except lance_namespace.TableNotFoundError`` in
-code written for the interface. The names and codes are those of the interface.
+So ``except GlaiveError`` catches them. ``except lance_namespace.TableNotFoundError``, in code
+written for the interface, catches them as well. The names and codes are the same as in the
+interface.
 """
 
 from __future__ import annotations
@@ -43,65 +44,65 @@ class UnsupportedOperationError(
 
 
 class NamespaceNotFoundError(NamespaceError, NotFoundError, interface.NamespaceNotFoundError):
-    """There is no such namespace."""
+    """The namespace does not exist."""
 
 
 class NamespaceAlreadyExistsError(NamespaceError, interface.NamespaceAlreadyExistsError):
-    """There is a namespace of this name."""
+    """A namespace of this name exists already."""
 
 
 class NamespaceNotEmptyError(NamespaceError, interface.NamespaceNotEmptyError):
-    """The namespace has tables or namespaces."""
+    """The namespace contains tables or namespaces."""
 
 
 class TableNotFoundError(NamespaceError, DatasetNotFoundError, interface.TableNotFoundError):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 class TableAlreadyExistsError(
     NamespaceError, DatasetExistsError, interface.TableAlreadyExistsError
 ):
-    """There is a table of this name."""
+    """A table of this name exists already."""
 
 
 class TableIndexNotFoundError(
     NamespaceError, IndexNotFoundError, interface.TableIndexNotFoundError
 ):
-    """The table has no such index."""
+    """The table does not have the index."""
 
 
 class TableIndexAlreadyExistsError(NamespaceError, interface.TableIndexAlreadyExistsError):
-    """The table has an index of this name."""
+    """The table has an index of this name already."""
 
 
 class TableTagNotFoundError(NamespaceError, RefNotFoundError, interface.TableTagNotFoundError):
-    """The table has no such tag."""
+    """The table does not have the tag."""
 
 
 class TableTagAlreadyExistsError(
     NamespaceError, RefExistsError, interface.TableTagAlreadyExistsError
 ):
-    """The table has a tag of this name."""
+    """The table has a tag of this name already."""
 
 
 class TransactionNotFoundError(NamespaceError, NotFoundError, interface.TransactionNotFoundError):
-    """There is no such transaction."""
+    """The transaction does not exist."""
 
 
 class TableVersionNotFoundError(
     NamespaceError, VersionNotFoundError, interface.TableVersionNotFoundError
 ):
-    """The table has no such version."""
+    """The table does not have the version."""
 
 
 class TableColumnNotFoundError(
     NamespaceError, ColumnNotFoundError, interface.TableColumnNotFoundError
 ):
-    """The table has no such column."""
+    """The table does not have the column."""
 
 
 class InvalidInputError(NamespaceError, OptionError, interface.InvalidInputError):
-    """A request has a value that is not valid."""
+    """A request has an invalid value."""
 
 
 class ConcurrentModificationError(
@@ -111,11 +112,11 @@ class ConcurrentModificationError(
 
 
 class PermissionDeniedError(NamespaceError, AccessError, interface.PermissionDeniedError):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class UnauthenticatedError(NamespaceError, AccessError, interface.UnauthenticatedError):
-    """Credentials are missing or not valid."""
+    """Credentials are missing or invalid."""
 
 
 class ServiceUnavailableError(NamespaceError, StoreError, interface.ServiceUnavailableError):
@@ -125,11 +126,11 @@ class ServiceUnavailableError(NamespaceError, StoreError, interface.ServiceUnava
 
 
 class InternalError(NamespaceError, interface.InternalError):
-    """The catalogue failed, or gave an answer that is not of the interface."""
+    """The catalogue failed, or its answer does not fit the interface."""
 
 
 class InvalidTableStateError(NamespaceError, interface.InvalidTableStateError):
-    """The table is in a state in which this cannot be done."""
+    """The state of the table does not allow the operation."""
 
 
 class TableSchemaValidationError(NamespaceError, SchemaError, interface.TableSchemaValidationError):
@@ -137,19 +138,19 @@ class TableSchemaValidationError(NamespaceError, SchemaError, interface.TableSch
 
 
 class ThrottlingError(NamespaceError, StoreError, interface.ThrottlingError):
-    """Too many requests."""
+    """The caller sent too many requests."""
 
 
 class TableBranchNotFoundError(
     NamespaceError, RefNotFoundError, interface.TableBranchNotFoundError
 ):
-    """The table has no such branch."""
+    """The table does not have the branch."""
 
 
 class TableBranchAlreadyExistsError(
     NamespaceError, RefExistsError, interface.TableBranchAlreadyExistsError
 ):
-    """The table has a branch of this name."""
+    """The table has a branch of this name already."""
 
 
 _BY_CODE = {int(kind.code): kind for kind in NamespaceError.__subclasses__()}
@@ -171,18 +172,18 @@ _TRANSLATED: tuple[tuple[type[Exception], type[NamespaceError]], ...] = (
     (AccessError, PermissionDeniedError),
     (GlaiveError, InternalError),
 )
-"""What an operation of a table raises, and what the interface has for it; the first one counts."""
+"""Errors of table operations and the interface's errors for them; the first match counts."""
 
 
 def error_of(code: object, message: str) -> NamespaceError:
-    """The error of a code of the interface; an unknown code is an internal error."""
+    """Make the error of a code of the interface; an unknown code is an internal error."""
     kind = _BY_CODE.get(code, InternalError) if isinstance(code, int) else InternalError
     return kind(message)
 
 
 @contextmanager
 def as_namespace_errors(what: str) -> Iterator[None]:
-    """Raise errors of datasets as those of the interface; ``what`` begins the message."""
+    """Raise errors of datasets as errors of the interface; ``what`` begins the message."""
     try:
         yield
     except NamespaceError:

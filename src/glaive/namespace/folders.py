@@ -29,25 +29,27 @@ from glaive.table.versions import unlisted
 # --- Ids of tables and namespaces: paths of names, and which names can become folders ---
 
 DELIMITER = "$"
-"""Between the names of an id, in the manifest table and in paths of the REST interface."""
+"""Separator of the names of an id, in the manifest table and in paths of the REST form."""
 
 LONGEST_NAME = 200
-"""Characters of a name; file systems permit 255 bytes, of which the table's folder takes some."""
+"""Most characters of a name: file systems permit 255 bytes, and the folder adds some."""
 
 
 def value(request: object, name: str, default: Any = None) -> Any:
-    """A field of a request: of a model of the interface, or of a mapping, as pylance sends."""
+    """Return a field of a request, which is a model of the interface, or a mapping as in
+    pylance.
+    """
     given = request.get(name) if isinstance(request, Mapping) else getattr(request, name, None)
     return default if given is None else given
 
 
 def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
-    """The id of a request.
+    """Return the id of a request.
 
     Raises
     ------
     InvalidInputError
-        There is none, it is no list of names, or it is empty and that of a table.
+        The id is missing or not a list of names. Or the id of a table is empty.
     """
     given = value(request, "id")
     what = "table" if of_table else "namespace"
@@ -63,12 +65,12 @@ def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
 
 
 def check_name(name: str) -> str:
-    """Refuse names of new tables and namespaces that could not be folders everywhere.
+    """Refuse names of new tables and namespaces that cannot be folders on all systems.
 
     Raises
     ------
     InvalidInputError
-        Says which character is not possible.
+        The name has a character, a length or an end that is not possible.
     """
     if not name or len(name) > LONGEST_NAME:
         raise InvalidInputError(f"name {name!r:.60}: expected 1 to {LONGEST_NAME} characters")
@@ -86,12 +88,12 @@ def check_name(name: str) -> str:
 
 
 def mode_of(request: object, default: str, *known: str) -> str:
-    """The mode of a request in lower case without underscores: ``exist_ok`` is ``existok``.
+    """Return a request's mode in lower case without underscores: ``exist_ok`` is ``existok``.
 
     Raises
     ------
     InvalidInputError
-        It is none of those.
+        The mode is unknown.
     """
     given = value(request, "mode", default)
     mode = str(given).lower().replace("_", "")
@@ -103,7 +105,7 @@ def mode_of(request: object, default: str, *known: str) -> str:
 
 
 def text_of(path: Sequence[str]) -> str:
-    """An id as text: its names with ``$`` between them."""
+    """Return an id as a string: its names with ``$`` between them."""
     return DELIMITER.join(path)
 
 
@@ -111,9 +113,9 @@ def text_of(path: Sequence[str]) -> str:
 
 
 def page_of(names: Sequence[str], request: object) -> tuple[list[str], str | None]:
-    """The page of names that a request asks for, and the token of the next one.
+    """Return the page of names that a request wants, and the token of the next page.
 
-    They are sorted, or the last name of the page before is among them.
+    The names must be sorted, or contain the last name of the previous page.
 
     Raises
     ------
@@ -133,27 +135,27 @@ def page_of(names: Sequence[str], request: object) -> tuple[list[str], str | Non
 
 
 SUFFIX = ".lance"
-"""End of the folder of a table that is found by listing."""
+"""End of the folder of a table that listings find."""
 
 MANIFEST = "__manifest"
 """Folder of the manifest table."""
 
 DECLARED = ".lance-reserved"
-"""Object in the folder of a table that was declared."""
+"""Object in the folder of a declared table."""
 
 DEREGISTERED = ".lance-deregistered"
-"""Object in the folder of a table that is no longer of the namespace; its data stay."""
+"""Object in the folder of a table that the namespace no longer has; its data stay."""
 
 _CONTENT = b"reserved"
 _LONGEST_ID = 200
 """Bytes of an id in the name of a folder."""
 
 _ENDS_OF_PATHS: Final = re.compile(r"::|[?#]")
-"""What ends a path in URIs that fsspec opens."""
+"""Characters that end a path in URIs of fsspec."""
 
 
 def new_folder(path: Sequence[str], *, listed: bool) -> str:
-    """The folder of a new table: ``NAME.lance`` where tables are listed, else a unique one."""
+    """Return a new table's folder: ``NAME.lance`` for listed tables, else a unique name."""
     if listed:
         return f"{path[-1]}{SUFFIX}"
     # File systems permit 255 bytes.
@@ -162,12 +164,13 @@ def new_folder(path: Sequence[str], *, listed: bool) -> str:
 
 
 def checked_location(store: ObjectStore, location: str | None, where: str) -> str:
-    """The folder that a row of the manifest table names; it lies below the root.
+    """Return the folder in a row of the manifest table, which is below the root.
 
     Raises
     ------
     InternalError
-        It is absolute, a URI, or leads out of the root; or its URI would open another folder.
+        The folder is absolute, a URI, or leads out of the root. Or its URI would open another
+        folder.
     """
     if location is None or leads_out(store, location):
         raise InternalError(
@@ -178,12 +181,12 @@ def checked_location(store: ObjectStore, location: str | None, where: str) -> st
 
 
 def _has_uri(store: ObjectStore, folder: str) -> bool:
-    """Whether the URI of a folder opens it: fsspec would open one whose name ends earlier."""
+    """Return whether the URI of a folder opens it: fsspec may cut the end of its name."""
     return not (_ENDS_OF_PATHS.search(folder) and Location.parse(store.uri).is_fsspec)
 
 
 def leads_out(store: ObjectStore, location: str) -> bool:
-    """Whether it is no path of a folder below the root: absolute, a URI, or with ``..``."""
+    """Return whether a location is not a folder below the root: absolute, a URI, or ``..``."""
     if not _has_uri(store, location):
         return True
     if any(0xD800 <= ord(mark) < 0xE000 for mark in location):  # half of a surrogate pair
@@ -193,7 +196,7 @@ def leads_out(store: ObjectStore, location: str) -> bool:
 
 
 def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
-    """The folder where a listing finds the table of an id; ``None`` if it finds no such table."""
+    """Return the folder where a listing finds a table by id; ``None`` if it cannot find it."""
     if len(path) != 1 or not 0 < len(path[0]) <= LONGEST_NAME or path[0] in (".", ".."):
         return None
     if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]) or not _has_uri(store, path[0]):
@@ -202,7 +205,7 @@ def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
 
 
 def table_listed_in(store: ObjectStore, folder: str) -> str | None:
-    """The table that a listing finds in a folder; ``None`` if it finds none."""
+    """Return the table that a listing finds in a folder; ``None`` if it finds no table."""
     name = folder.removesuffix(SUFFIX)
     if listed_folder(store, [name]) != folder or is_deregistered(store, folder):
         return None
@@ -210,10 +213,10 @@ def table_listed_in(store: ObjectStore, folder: str) -> str | None:
 
 
 def listed_tables(store: ObjectStore) -> list[str]:
-    """Names of the tables that a listing of the root finds, in order.
+    """Return the names of the tables that a listing of the root finds, in order.
 
-    One listing of a local folder, and one lookup for each table; other stores list all objects
-    below the root.
+    Cost: one listing of a local folder, and one lookup for each table. Other stores list all
+    objects below the root.
     """
     names = store.names("")
     if names is not None:
@@ -231,13 +234,13 @@ def listed_tables(store: ObjectStore) -> list[str]:
 
 
 def _tables(store: ObjectStore, found: set[str]) -> list[str]:
-    """Names of the tables in folders; not those that no request can name."""
+    """Return the names of the tables in folders, except names that no request can have."""
     names = (folder.removesuffix(SUFFIX) for folder in found)
     return sorted(name for name in names if listed_folder(store, [name]) is not None)
 
 
 def _is_hidden(store: ObjectStore, folder: str) -> bool:
-    """Whether it is no table: a file, deregistered, or what a stopped drop has left."""
+    """Return whether to ignore a folder: a file, deregistered, or left by a stopped drop."""
     try:
         inside = store.names(folder)
     except StoreError:  # a file, or a folder that may not be read
@@ -251,9 +254,10 @@ def _is_hidden(store: ObjectStore, folder: str) -> bool:
 
 
 def is_written(store: ObjectStore, folder: str) -> bool:
-    """Whether a folder has a version.
+    """Return whether a folder has a version.
 
-    Over a network also one that the listing does not show yet: one request more if it shows none.
+    Over a network, this includes a version that the listing does not show yet. If the listing
+    shows no version, this costs one more request.
     """
     names = store.names(f"{folder}/{VERSIONS}")
     if names is not None:
@@ -265,22 +269,22 @@ def is_written(store: ObjectStore, folder: str) -> bool:
 
 
 def is_there(store: ObjectStore, folder: str) -> bool:
-    """Whether a folder is declared, or has a version."""
+    """Return whether a folder is declared, or has a version."""
     return find_object(store, f"{folder}/{DECLARED}") is not None or is_written(store, folder)
 
 
 def is_deregistered(store: ObjectStore, folder: str) -> bool:
-    """Whether a folder has the marker of a table that was taken out."""
+    """Return whether a folder has the marker of a deregistered table."""
     return find_object(store, f"{folder}/{DEREGISTERED}") is not None
 
 
 def mark_declared(store: ObjectStore, folder: str) -> None:
-    """Take the folder for a table.
+    """Reserve the folder for a table.
 
     Raises
     ------
     TableAlreadyExistsError
-        Another writer has taken it.
+        Another writer has reserved the folder.
     """
     try:
         store.put(f"{folder}/{DECLARED}", [_CONTENT], mode="create")
@@ -296,9 +300,9 @@ def mark_deregistered(store: ObjectStore, folder: str) -> None:
     Raises
     ------
     PermissionDeniedError
-        A link leads to it: the mark would hide the table that lies there, too.
+        A symlink leads to the folder: the marker would hide the table in the target, too.
     StoreError
-        One does since this was looked at, or the store failed.
+        A symlink was put there meanwhile, or the store failed.
     """
     reason = _link_to(store, folder)
     if reason is not None:
@@ -310,7 +314,7 @@ def mark_deregistered(store: ObjectStore, folder: str) -> None:
 
 
 def remove_markers(store: ObjectStore, folder: str) -> None:
-    """Remove the markers of a folder, and the folder if nothing else is in it."""
+    """Remove the markers of a folder, and the folder if it is otherwise empty."""
     store.delete([f"{folder}/{name}" for name in (DECLARED, DEREGISTERED)])
     inner = store.below(folder)
     if inner is not None:
@@ -318,12 +322,12 @@ def remove_markers(store: ObjectStore, folder: str) -> None:
 
 
 def refuse_links(store: ObjectStore, folder: str) -> None:
-    """Refuse a folder that a link leads to: what lies there may be of somebody else.
+    """Refuse a folder that a symlink leads to, because its files may belong to somebody else.
 
     Raises
     ------
     PermissionDeniedError
-        A link in its path leads anywhere, such as out of the root, or to another table there.
+        A symlink is in the path, with any target: out of the root, or another table there.
     """
     reason = _link_to(store, folder)
     if reason is not None:
@@ -335,12 +339,12 @@ def refuse_links(store: ObjectStore, folder: str) -> None:
 
 
 def refuse_foreign_catalogue(store: ObjectStore) -> None:
-    """Refuse to change the manifest table where a link leads to that of somebody else.
+    """Refuse to change the manifest table if a symlink leads to a foreign one.
 
     Raises
     ------
     PermissionDeniedError
-        A link in the path of its versions leads out of the root, or to another table there.
+        A symlink in the path of its versions leads out of the root, or to another table there.
     """
     reason = store.link_out(f"{MANIFEST}/{VERSIONS}")
     if reason is not None:
@@ -352,18 +356,18 @@ def refuse_foreign_catalogue(store: ObjectStore) -> None:
 
 
 def _link_to(store: ObjectStore, folder: str) -> str | None:
-    """Why nothing is done to a folder that a link leads to; None where none does."""
+    """Return why a folder is not changed: a symlink leads to it. Else ``None``."""
     return store.link_out(folder) or open_folder(store, folder).link_out("")
 
 
 def drop(store: ObjectStore, folder: str, options: Mapping[str, str] | None) -> None:
-    """Delete the dataset in a folder, and its markers; nothing behind links out of the root."""
+    """Delete the dataset in a folder, and its markers; no symlink out of the root is followed."""
     if is_written(store, folder):
         drop_dataset(store.full(folder), options, ignore_not_found=False, above=store)
     remove_markers(store, folder)
 
 
 def open_folder(store: ObjectStore, folder: str) -> ObjectStore:
-    """The store of a folder."""
+    """Return the store of a folder."""
     inner = store.below(folder)
     return open_store(store.full(folder), store.options) if inner is None else inner

@@ -1,7 +1,7 @@
-"""The table ``__manifest`` of a directory namespace: its namespaces, tables, and where they lie.
+"""The table ``__manifest`` of a directory namespace: its namespaces, tables, and locations.
 
-A dataset with a row per object. Each change writes all rows as a new version, on the condition
-that no other version was committed meanwhile: two writers never both take a name.
+A dataset with a row per object. Each change writes all rows as a new version. It fails if another
+version was committed meanwhile, so two writers never both get a name.
 
 Specification: "Directory namespaces" in ``docs/format``.
 """
@@ -62,7 +62,7 @@ from glaive.namespace.folders import (
 from glaive.options import SWITCH, Kind, integer
 from glaive.table.load import open_newest
 
-# --- Properties of a directory namespace, as text, checked once -------------------------
+# --- Properties of a directory namespace, given as strings and checked once --------------
 
 _STORAGE = "storage."
 _INTERVAL = "vend_input_storage_options_refresh_interval_millis"
@@ -73,7 +73,7 @@ _PROPERTIES: Mapping[str, tuple[str, Kind, Any]] = {
     "vend_input_storage_options": ("vends_options", SWITCH, False),
     _INTERVAL: ("refresh_millis", integer(), None),
 }
-"""Properties, the settings that they are, and what these are without them."""
+"""Properties, with the name, kind and default of their settings."""
 
 _KNOWN = frozenset(
     {
@@ -85,12 +85,12 @@ _KNOWN = frozenset(
         *_PROPERTIES,
     }
 )
-"""All properties, those among them that do not change what glaive does."""
+"""All properties, also properties without effect in glaive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySettings:
-    """What a directory namespace is and does.
+    """Settings of a directory namespace.
 
     Parameters
     ----------
@@ -99,15 +99,15 @@ class DirectorySettings:
     storage_options
         Options of its store.
     manifest
-        Whether the table ``__manifest`` is used: namespaces below the root, properties.
+        Whether to use the table ``__manifest``, for namespaces below the root and for properties.
     listing
         Whether folders ``NAME.lance`` below the root are tables.
     tracks_versions
-        Whether clients are reported to commit versions through the namespace.
+        Whether to tell clients to commit versions through the namespace.
     vends_options
-        Whether clients are given the storage options.
+        Whether to give clients the storage options.
     refresh_millis
-        Milliseconds after which they are reported to ask again.
+        Milliseconds until clients should request the options again.
     """
 
     root: str
@@ -125,14 +125,14 @@ class DirectorySettings:
 
     @classmethod
     def of(cls, properties: Mapping[str, object]) -> DirectorySettings:
-        """From properties.
+        """Make the settings of properties.
 
         Raises
         ------
         InvalidInputError
-            One is missing, unknown, or has an invalid value.
+            A property is missing, unknown, or has an invalid value.
         UnsupportedOperationError
-            Credentials are to be made for clients.
+            The properties ask for credentials for clients.
         """
         texts = {str(key): str(text) for key, text in properties.items()}
         storage = {
@@ -164,7 +164,7 @@ class DirectorySettings:
 
 
 def _refuse_password(root: str) -> None:
-    """Refuse a root that fsspec would open with its password, and all tables below it without."""
+    """Refuse a root with a password for fsspec, because URIs of tables below it lack it."""
     if split_secret(root)[1] and Location.parse(root).is_fsspec:
         raise InvalidInputError(
             f"root: {root!r} has a password, and the URIs of tables below it have none. Leave "
@@ -189,16 +189,16 @@ def _check(name: str) -> None:
 
 
 ATTEMPTS = 30
-"""How often a change is tried again after another writer was first."""
+"""Most attempts of a change after another writer was first."""
 
 _STORAGE_VERSION = "2.2"
 _FLAGS = ("reader_feature_flags", "writer_feature_flags")
 _FLAG_PREFIX = "lance.namespace.manifest."
 _LONGEST = 1_000_000
-"""Rows of a manifest table that are read: a larger one is refused, not held in memory."""
+"""Most rows of a manifest table to read: a larger table would take too much memory."""
 _BATCH = 1024
 _BATCH_BYTES = 1 << 22
-"""Rows, and bytes of them, that are Python's values at a time while the table is read."""
+"""Most rows, and their bytes, that are Python objects at a time while the table is read."""
 
 SCHEMA = pa.schema(
     [
@@ -218,7 +218,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """One object.
+    """A namespace or a table.
 
     Parameters
     ----------
@@ -229,9 +229,9 @@ class CatalogueRow:
     location
         Folder of a table, below the root.
     properties
-        Properties of the user; ``None`` if there are none.
+        Properties of the user; ``None`` if the user gave none.
     bases
-        Other objects it depends on; kept as they are.
+        Other objects that the object depends on; kept as they are.
     """
 
     id: str
@@ -241,7 +241,7 @@ class CatalogueRow:
     bases: Sequence[str] | None = None
 
     def is_table(self, path: Sequence[str]) -> bool:
-        """Whether it is the table of an id, whose names may have a ``$`` in them."""
+        """Return whether the row is the table of an id, whose names may contain a ``$``."""
         return self.kind == "table" and self.id.split(DELIMITER) == list(path)
 
 
@@ -250,7 +250,7 @@ Rows = dict[str, CatalogueRow]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table lies: its folder below the root, and its row, if that was read."""
+    """Location of a table: its folder below the root, and its row, if that was read."""
 
     folder: str
     row: CatalogueRow | None = None
@@ -258,7 +258,7 @@ class Place:
 
 @dataclass(frozen=True)
 class ManifestTable:
-    """The table below a root.
+    """The table ``__manifest`` below a root.
 
     Parameters
     ----------
@@ -276,34 +276,34 @@ class ManifestTable:
 
     @cached_property
     def uri(self) -> str:
-        """Where the table lies."""
+        """URI of the table."""
         return f"{self.root.rstrip('/')}/{MANIFEST}"
 
     def read(self) -> Rows:
-        """All rows by id; none if there is no table yet. One listing, the manifest, one file."""
+        """Return all rows by id; empty without a table. One listing, the manifest, one file."""
         opened = self._open()
         return {} if opened is None else _rows_of(opened)
 
     def change(self, edit: Callable[[Rows], Rows | None]) -> Rows:
-        """Change the rows; returns them. Two requests more than reading, and those of a commit.
+        """Change the rows and return them. Cost: two requests more than reading, and a commit.
 
         Parameters
         ----------
         edit
-            Called with the current rows, which it must not change; returns the new ones, or
-            ``None`` if nothing changes. Called again if another writer was first.
+            Function of the current rows, which it must not change. It returns the new rows, or
+            ``None`` if nothing changes. It is called again if another writer was first.
 
         Raises
         ------
         ConcurrentModificationError
             Other writers were first each time.
         PermissionDeniedError
-            A link leads to the table of another catalogue.
+            A symlink leads to the table of another catalogue.
         """
         for _ in range(ATTEMPTS):
             opened = self._open()
             if opened is not None:
-                # A listing may be stale, and what changes nothing is not refused by a commit.
+                # A listing may be stale. Without a change, no commit detects that.
                 opened.move_to(open_newest(opened.store))
             before = {} if opened is None else _rows_of(opened)
             after = edit(before)
@@ -322,7 +322,7 @@ class ManifestTable:
     def forget(self, path: Sequence[str], check: Callable[[Rows], object]) -> bool:
         """Remove the row of a table if ``check`` raises no error about the rows.
 
-        Returns whether there was one.
+        Return whether the row existed.
         """
         name, found = text_of(path), False
 
@@ -352,16 +352,16 @@ class ManifestTable:
             )
             return
         change = write_fragments(table, opened, mode="overwrite", return_transaction=True)
-        # Without retries an overwrite is refused if there is any newer version.
+        # Without retries an overwrite fails if a newer version exists.
         LanceDataset.commit(opened, change, max_retries=0)
 
 
 def refuse_shared(
     rows: Rows, path: Sequence[str], folder: str, listing: ObjectStore | None
 ) -> None:
-    """Refuse to delete the folder of a table that is that of another one, in it or above it.
+    """Refuse to delete a table's folder that is also, contains, or is in another table's.
 
-    ``listing`` is the store of the root, where folders of it are tables.
+    ``listing`` is the store of the root if its folders are tables.
 
     Raises
     ------
@@ -390,7 +390,7 @@ def _other_table_in(rows: Rows, folder: str, path: Sequence[str]) -> str | None:
 
 
 def _check_flags(opened: LanceDataset) -> None:
-    """Refuse a table whose writer says that readers must know more than this one does."""
+    """Refuse a table whose writer requires features of readers that glaive lacks."""
     for reported in (opened.config(), opened.metadata, opened.schema_metadata):
         for name in _FLAGS:
             flags = reported.get(f"{_FLAG_PREFIX}{name}", "0")
@@ -439,7 +439,7 @@ def _rows_of(opened: LanceDataset) -> Rows:
 
 
 def _row_of(row: Mapping[str, object]) -> CatalogueRow:
-    """A row. A file tells in some bytes that a million rows are equal: each text is held once."""
+    """Make a row. A small file may encode a million equal rows, so strings are interned."""
     location, bases = row.get("location"), row.get("base_objects")
     return CatalogueRow(
         str(row["object_id"]),
@@ -493,7 +493,7 @@ class DirectoryNamespaces:
     manifest: ManifestTable
 
     def list_namespaces(self, request: Any) -> interface.ListNamespacesResponse:
-        """Names of the namespaces below one, in order; one page if ``limit`` says so."""
+        """Return the names of the namespaces below a namespace, in order, or a page of them."""
         path = id_of(request)
         names: set[str] = set()
         if self.settings.manifest:
@@ -504,12 +504,12 @@ class DirectoryNamespaces:
         return interface.ListNamespacesResponse(namespaces=page, page_token=token)
 
     def namespace_exists(self, request: Any) -> interface.NamespaceExistsResponse:
-        """Returns if there is a namespace, and raises otherwise."""
+        """Return if the namespace exists; raise an error otherwise."""
         self.describe_namespace(request)
         return interface.NamespaceExistsResponse()
 
     def describe_namespace(self, request: Any) -> interface.DescribeNamespaceResponse:
-        """The properties of a namespace."""
+        """Return the properties of a namespace."""
         path = id_of(request)
         if not path:
             return interface.DescribeNamespaceResponse(properties={})
@@ -519,7 +519,7 @@ class DirectoryNamespaces:
         )
 
     def create_namespace(self, request: Any) -> interface.CreateNamespaceResponse:
-        """Make a namespace; modes create, exist_ok and overwrite (of an empty one)."""
+        """Make a namespace; modes create, exist_ok and overwrite (of an empty namespace)."""
         path = id_of(request)
         if not self.settings.manifest:
             raise self._no_children()
@@ -546,7 +546,7 @@ class DirectoryNamespaces:
         return interface.CreateNamespaceResponse(properties=None if made is None else dict(made))
 
     def drop_namespace(self, request: Any) -> interface.DropNamespaceResponse:
-        """Remove an empty namespace; with the mode skip, a missing one is no error."""
+        """Remove an empty namespace; with the mode skip, a missing namespace is ignored."""
         path = id_of(request)
         if not path:
             raise InvalidInputError("the root namespace [] cannot be dropped")
@@ -573,7 +573,7 @@ class DirectoryNamespaces:
     # ------------------------------------------------------------ inside
 
     def _rows_of(self, path: tuple[str, ...]) -> Rows:
-        """All rows, if there is such a namespace."""
+        """Return all rows, if the namespace exists."""
         if not self.settings.manifest:
             raise self._no_children()
         rows = self.manifest.read()
@@ -582,7 +582,7 @@ class DirectoryNamespaces:
 
     @staticmethod
     def _require(rows: Rows, path: tuple[str, ...]) -> None:
-        """Refuse a namespace that is not there."""
+        """Refuse a missing namespace."""
         name = text_of(path)
         if path and (name not in rows or rows[name].kind != "namespace"):
             raise _not_found(name)

@@ -1,4 +1,4 @@
-"""The operations of the interface, and what each is called in its REST form.
+"""The operations of the interface, and their names in its REST form.
 
 The client, the server and :class:`DirectoryNamespace` share this table.
 """
@@ -27,22 +27,24 @@ Answer = Literal["json", "count", "text", "arrow", "metadata", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation.
+    """An operation of the interface.
 
     Parameters
     ----------
     path
-        Its path below ``/v1``; ``{id}`` and ``{index_name}`` are fields of the request.
+        Path below ``/v1``; ``{id}`` and ``{index_name}`` are fields of the request.
     verb
         ``POST``, or ``GET`` for listings.
     query
         Fields of the request that are parameters of the URL.
     body
-        What is sent: the request as JSON, Arrow data, a JSON object of metadata, or nothing.
+        Content of the request: the request as JSON, Arrow data, a JSON object of metadata, or
+        nothing.
     answer
-        What comes back: the response as JSON, a number, a text, Arrow data, a JSON
+        Content of the response: the response as JSON, a number, a string, Arrow data, a JSON
         object of metadata, or nothing.
     request, response
+        Classes of the interface, without ``Request`` and ``Response``; the method's if empty.
         Classes of the interface, without ``Request`` and ``Response``; the method's if empty.
     """
 
@@ -55,7 +57,7 @@ class Operation:
     response: str = ""
 
     def classes(self, method: str) -> tuple[str, str]:
-        """Names of the classes of its request and its response."""
+        """Return the names of the classes of the operation's request and response."""
         name = "".join(word.capitalize() for word in method.split("_"))
         return f"{self.request or name}Request", f"{self.response or self.request or name}Response"
 
@@ -158,10 +160,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "create_materialized_view": Operation("materialized_view/{id}/create"),
     "refresh_materialized_view": Operation("materialized_view/{id}/refresh"),
 }
-"""By the name of the method."""
+"""Operations by name of the method."""
 
 
-# --- How often each method of a catalogue was called, for those who look for requests to save
+# --- Count calls of each method of a catalogue, for users who want to save requests ------
 
 C = TypeVar("C", bound=type)
 
@@ -176,7 +178,7 @@ class CallCounts:
             self._calls = Counter()
 
     def retrieve_ops_metrics(self) -> dict[str, int]:
-        """Calls by name of the method; empty unless ``ops_metrics_enabled``."""
+        """Return calls by name of the method; empty unless ``ops_metrics_enabled``."""
         return dict(self._calls or {})
 
     def reset_ops_metrics(self) -> None:
@@ -186,7 +188,7 @@ class CallCounts:
 
 
 def count_calls(catalogue: C) -> C:
-    """Have all operations of a class counted."""
+    """Make a class count the calls of all operations; a class decorator."""
     for name in OPERATIONS:
         setattr(catalogue, name, _counted(name, getattr(catalogue, name)))
     return catalogue
@@ -203,7 +205,7 @@ def _counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# --- Requests and answers of the REST form as bytes: written, and read without trust ----
+# --- Requests and answers of the REST form as bytes; answers are untrusted ---------------
 
 JSON = "application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -211,22 +213,22 @@ ARROW_FILE = "application/vnd.apache.arrow.file"
 
 
 def fields_of(request: object) -> dict[str, Any]:
-    """The fields of a request that have a value, under their names on the wire."""
+    """Return the fields of a request that have a value, under their names on the wire."""
     given = request if isinstance(request, Mapping) else request.to_dict()  # type: ignore[attr-defined]  # models of the interface
     return {key: field for key, field in given.items() if field is not None}
 
 
 _MOST_VALUES = 1 << 21
-"""Values of JSON at most: three bytes of a value take some hundred while it is looked at."""
+"""Most values of JSON: parsing takes some hundred bytes for a value of three bytes."""
 
 
 def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
-    """JSON that someone else has sent; ``what`` names it in the error, without ``secrets``.
+    """Parse untrusted JSON; ``what`` describes it in errors, which are without ``secrets``.
 
     Raises
     ------
     InvalidInputError
-        It is none, or has too many values.
+        The data is not JSON, or has too many values.
     """
     if data.count(b",") > _MOST_VALUES:
         raise InvalidInputError(f"{what}: JSON of more than {_MOST_VALUES} values is not read")
@@ -239,24 +241,24 @@ def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
 
 
 _LONGEST = 1 << 16
-"""Bytes of an answer in which credentials are looked for: messages show fewer."""
+"""Bytes of an answer to search for credentials: messages show fewer."""
 
 _OPTIONS = b"storage_options"
-"""The field of an answer with credentials, of any form: keys, URLs with a signature, JSON."""
+"""Field of an answer with credentials of any form: keys, signed URLs, JSON."""
 
 _LONGEST_ERROR = 1 << 20
-"""Bytes of an answer that reports an error, as JSON."""
+"""Most bytes of an answer that reports an error as JSON."""
 
 
 _OF_PARTS = ("authorization", "proxy-authorization", "cookie")
-"""Headers of several credentials, which servers repeat one by one."""
+"""Headers with several credentials, which servers repeat one by one."""
 
 
 def secrets_in(headers: Mapping[str, str], request: object = None) -> list[str]:
-    """Credentials in headers of a request: servers repeat them, above all those they refuse.
+    """Return the credentials in a request, because servers repeat them when they refuse them.
 
-    Also by parts: what the text of ``Basic`` stands for, cookies, and what has a name in
-    ``Authorization``; and those among the storage options that the request has.
+    These are the headers and their parts: the decoded value of ``Basic``, cookies, and named
+    values of ``Authorization``. The request's storage options may contain more.
     """
     found = [*headers.values()]
     for name, text in headers.items():
@@ -278,12 +280,12 @@ def secrets_in(headers: Mapping[str, str], request: object = None) -> list[str]:
 def answer_of(
     operation: Operation, method: str, data: bytes, where: str, secrets: Sequence[str] = ()
 ) -> Any:
-    """The response that the bytes of an answer are; errors show it without ``secrets``.
+    """Parse the bytes of an answer as a response; errors show it without ``secrets``.
 
     Raises
     ------
     InternalError
-        They are not what the interface has for the method.
+        The bytes do not fit the method's response in the interface.
     """
     kind = getattr(interface, operation.classes(method)[1], None)
     if operation.answer == "nothing":
@@ -315,7 +317,7 @@ def answer_of(
 
 
 def error_from(status: int, data: bytes, where: str, secrets: Sequence[str] = ()) -> NamespaceError:
-    """The error that an answer with a status above 299 reports, without ``secrets``."""
+    """Make the error that an answer with a status above 299 reports, without ``secrets``."""
     try:
         reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
     except (ValueError, RecursionError):
@@ -334,13 +336,13 @@ def error_from(status: int, data: bytes, where: str, secrets: Sequence[str] = ()
 
 
 def why_invalid(error: Exception) -> str:
-    """What is wrong with the fields of a model; their number if there are many."""
+    """Return what is wrong with the fields of a model; only their number if many are wrong."""
     count = getattr(error, "error_count", int)()
     return f"{count} values are not valid" if count > 10 else str(error)
 
 
 def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
-    """The start of what a server said, without credentials and what a terminal obeys."""
+    """Return the start of a server's message, without credentials and terminal controls."""
     shown = without_named_secrets(without_values(text[:_LONGEST], secrets))[:most]
     return "".join(
         mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
@@ -348,7 +350,7 @@ def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
 
 
 def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
-    """The start of an answer, without credentials; nothing of one that gives some."""
+    """Return the start of an answer without credentials; nothing if it has storage options."""
     if _OPTIONS in data:
         return f"{len(data)} bytes with storage options"
     answer = without_values(data[:_LONGEST].decode(errors="surrogateescape"), secrets)

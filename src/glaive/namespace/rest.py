@@ -44,13 +44,13 @@ from glaive.namespace.operations import (
 )
 from glaive.options import number
 
-# --- Who is asked for headers before each request, such as tokens that change -----------
+# --- The source of headers for each request, such as tokens that change ------------------
 
 _PREFIX = "dynamic_context_provider."
 
 
 class ContextProvider(ABC):
-    """Base class of objects that give headers; pylance's ``DynamicContextProvider``."""
+    """Base class of objects that supply headers; pylance's ``DynamicContextProvider``."""
 
     @abstractmethod
     def provide_context(self, info: dict[str, str]) -> dict[str, str]:
@@ -61,12 +61,12 @@ class ContextProvider(ABC):
 
 
 def provider_of(properties: Mapping[str, str]) -> Any:
-    """The provider that properties name by its class; ``None`` if they name none.
+    """Return the provider whose class is in the properties; ``None`` without such a property.
 
     Raises
     ------
     InvalidInputError
-        There is no such class.
+        The class does not exist.
     """
     name = properties.get(f"{_PREFIX}impl")
     if not name:
@@ -86,10 +86,10 @@ def provider_of(properties: Mapping[str, str]) -> Any:
     return kind(**options)
 
 
-# --- Places and storage options that a catalogue on another machine gives: which are used
-# They are the words of that server. Options that name files of this machine, or where its
-# credentials are to be sent, would hand these over; a place on this machine would be read or
-# written.
+# --- Locations and storage options from a catalogue on another machine: which are used ---
+# That server is untrusted. It could choose options that specify files of this machine, or where to
+# send its credentials, and so obtain them. It could make glaive read or write a location on this
+# machine.
 
 _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "s3": (
@@ -99,9 +99,8 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "gs": ("google_base_url", (("google_bearer_token",), ("google_skip_signature",))),
     "az": ("azure_endpoint", (("azure_storage_token",), ("azure_skip_signature",))),
 }
-"""By scheme, the option with the address of a store, and the sets of options of which one keeps
-credentials of this machine away from it: others have less priority than those of the environment.
-"""
+"""By scheme: the option with a store's address, and sets of options. One complete set keeps this
+machine's credentials away from the address. Other options do not override the environment."""
 
 _SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "aws_endpoint": (("AWS_SSE_CUSTOMER_KEY_BASE64",), "aws_sse_customer_key_base64"),
@@ -115,10 +114,10 @@ _SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         "azure_skip_signature",
     ),
 }
-"""By address of a store, variables whose keys go there, and the option that keeps them back."""
+"""By address option: variables whose keys are sent there, and the option that prevents it."""
 
 _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
-"""Options that become a part of the name of a host."""
+"""Options that become a part of a host name."""
 
 _MORE: Final = (
     "aws_checksum_algorithm aws_conditional_put aws_copy_if_not_exists aws_disable_bulk_delete "
@@ -139,11 +138,11 @@ _PLAIN: Final = frozenset(
         *_MORE.split(),
     }
 )
-"""Options that say no more than how a store is reached, and with which credentials."""
+"""Options that only say how a store is reached, and with which credentials."""
 
 
 def is_near(address: str) -> bool:
-    """Whether the host of an address is this machine, or on its link; names are not looked up."""
+    """Return whether an address is of this machine or link-local; names are not resolved."""
     host = (urlsplit(address if "//" in address else f"//{address}").hostname or "").rstrip(".")
     try:
         found = ip_address(host if ":" in host else socket.inet_aton(host))
@@ -153,12 +152,12 @@ def is_near(address: str) -> bool:
 
 
 def refusal_of_location(location: str) -> str | None:
-    """Why a place is not used; ``None`` if it is.
+    """Return why a location is not used; ``None`` if it is.
 
     Raises
     ------
     OptionError
-        It is no place.
+        The location is invalid.
     """
     place = Location.parse(location)
     if place.is_local or place.scheme == "memory":
@@ -169,9 +168,9 @@ def refusal_of_location(location: str) -> str | None:
 
 
 def refusal_of_options(options: Mapping[str, object], location: str) -> str | None:
-    """Why storage options are not used, without their values; ``None`` if they are.
+    """Return why storage options are not used, without their values; ``None`` if they are.
 
-    Each may be there by several names, of which a store takes one: all are looked at.
+    An option may be given under several names, and a store takes one of them: all are checked.
     """
     given: dict[str, list[str]] = {}
     for key in options:
@@ -199,7 +198,7 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
 
 
 def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
-    """Whether all of these are given, by any name; a switch counts if it is on."""
+    """Return whether all of these options are given, by any name; a switch must be on."""
     return all(
         text and (not name.endswith("_skip_signature") or text.lower() in ("true", "1"))
         for name in names
@@ -229,19 +228,19 @@ _KNOWN = (
 
 
 class RestNamespace(CallCounts, interface.LanceNamespace):
-    """A catalogue behind HTTP; its methods are those of the interface.
+    """Client of a catalogue over HTTP, with the methods of the interface.
 
     Parameters
     ----------
     context_provider
-        An object with ``provide_context(info)``, asked before each request for headers: entries
-        ``headers.NAME``. ``info`` has ``operation`` and ``object_id``.
+        Object with ``provide_context(info)``, which is called before each request and returns
+        headers: entries ``headers.NAME``. ``info`` has ``operation`` and ``object_id``.
     **properties
-        Texts: ``uri`` (``http`` or ``https``; needed), ``delimiter`` between names (``$``),
+        Strings: ``uri`` (``http`` or ``https``; required), ``delimiter`` between names (``$``),
         ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60) for
-        the next bytes, ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``,
-        ``tls.assert_hostname``, and ``allow_local_locations``: whether a server elsewhere may name
-        places on this machine, and storage options that use its files or send its credentials
+        the next bytes, ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file`` and
+        ``tls.assert_hostname``. ``allow_local_locations`` allows a server elsewhere to specify
+        locations on this machine, and storage options that use its files or send its credentials
         elsewhere.
 
     Raises
@@ -251,8 +250,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
 
     Notes
     -----
-    Each call is one request on a connection of its own. Redirects are not followed, and answers
-    beyond 64 MiB (4 GiB of query results) are refused. Can be pickled if the provider can.
+    Each call is one request on a new connection. Redirects are not followed, and answers beyond
+    64 MiB (4 GiB of query results) are refused. Picklable if the provider is.
     """
 
     def __init__(
@@ -282,7 +281,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return f"RestNamespace({self.namespace_id()})"
 
     def namespace_id(self) -> str:
-        """What identifies this namespace: its address."""
+        """Return the identity of this namespace: its address."""
         return f'RestNamespace {{ endpoint: "{self.uri}", delimiter: "{self.delimiter}" }}'
 
     def _call(self, method: str, request: object, data: bytes | None) -> Any:
@@ -296,9 +295,9 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
         try:
             status, answer = self._exchange(operation.verb, location, body, headers, limit)
-        # A `ValueError` is a chunk of a size that is no number.
+        # A `ValueError` is a chunk whose size is not a number.
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # What was no answer may have credentials in it: a cause would show them.
+            # An invalid answer may contain credentials: a cause would show them.
             raise ServiceUnavailableError(
                 f"{where}: no answer ({type(error).__name__}: "
                 f"{said(str(error).strip(), 200, secrets)}). Check the address and whether the "
@@ -317,7 +316,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return found.to_dict() if asks_for_mapping else found
 
     def _check_vended(self, answer: object, where: str, secrets: Sequence[str]) -> None:
-        """Refuse places and storage options that another machine must not choose."""
+        """Refuse locations and storage options that another machine must not choose."""
         if self._host in _LOOPBACK or self._local:
             return
         location, options = (
@@ -403,7 +402,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
     def _exchange(
         self, verb: str, location: str, body: bytes, headers: Mapping[str, str], limit: int
     ) -> tuple[int, bytes]:
-        """Status and answer, which has a byte more than the limit if it is longer."""
+        """Return status and answer; an answer above the limit has one byte more than it."""
         connection = self._connection()
         try:
             connection.request(verb, location, body=body, headers=dict(headers))
@@ -431,9 +430,9 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
 
 
 def _read(response: http.client.HTTPResponse, most: int) -> bytes:
-    """The answer, or as many bytes of it.
+    """Return the answer, or its first ``most`` bytes.
 
-    Piece by piece: asked for more at once, the class reads a chunk of the size -1 to its end.
+    Read it piece by piece: a larger read would read a chunk of the size -1 to its end.
     """
     answer = bytearray()
     while len(answer) < most:
@@ -483,9 +482,9 @@ def _check(texts: Mapping[str, str]) -> None:
     try:
         parts = urlsplit(texts.get("uri", ""))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-        is_address = is_address and parts.port != -1  # a look at it, which may fail
+        is_address = is_address and parts.port != -1  # access to the port may raise an error
         is_address = is_address and not re.search(r"[\0-\x20\x7f]", parts.hostname or "")
-        (parts.hostname or "").encode("idna")  # an error where a name between dots is too long
+        (parts.hostname or "").encode("idna")  # an error if a name between dots is too long
     except ValueError:
         is_address = False
     if not is_address:

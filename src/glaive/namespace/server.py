@@ -1,9 +1,9 @@
-"""A small server of the REST form over any catalogue, for tests and trying out.
+"""A small server of the REST form over any catalogue, for tests and experiments.
 
-It has no accounts and no encryption: whoever reaches its port may do everything. It therefore
-listens on the loopback address only, unless it is given another one. Requests that a page in a
-browser makes are refused: any page may make them. So are, on the loopback address, those to other
-names than its own, behind which such pages hide.
+It has no accounts and no encryption: everybody who reaches its port may do everything. It therefore
+listens only on the loopback address, unless another address is given. It refuses requests of pages
+in a browser, because any page may send them. On the loopback address it also refuses requests to
+other host names than its own, because such pages may use them to hide.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from glaive.namespace.operations import (
 _logger = logging.getLogger(__name__)
 
 PORT = 2333
-"""The port by default, that of the specification."""
+"""The default port, as in the specification."""
 
 _LONGEST = 1 << 30
-"""Bytes of a request that is read."""
+"""Most bytes of a request."""
 
 _PIECE = 1 << 20
-"""Bytes of a request that are read at a time."""
+"""Bytes of a request to read at a time."""
 
 _STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22: 404} | {
     2: 409,
@@ -64,26 +64,26 @@ _STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22
     21: 429,
 }
 _POLL_SECONDS = 0.05
-"""How often the server looks whether it was stopped."""
+"""Seconds between two checks whether the server was stopped."""
 
 _FLAGS = ("true", "false")
 
 
 class RestAdapter:
-    """Serves a catalogue until stopped; a context manager.
+    """Server of a catalogue, until it is stopped; a context manager.
 
     Parameters
     ----------
     namespace_client_impl
-        Its kind, as for :func:`connect`; or a catalogue.
+        Kind of catalogue, see :func:`connect`; or a catalogue.
     namespace_client_properties
-        Its properties.
+        Properties of the catalogue.
     session
         Accepted as in pylance; not used.
     host
         Address to listen on, by default ``127.0.0.1``.
     port
-        Port, by default 2333; 0 for any that is free, which :attr:`port` tells.
+        Port, by default 2333; 0 for any free port, which :attr:`port` returns.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class RestAdapter:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port that the server listens on."""
         return self._wanted if self._server is None else self._server.server_address[1]
 
     @property
@@ -124,7 +124,7 @@ class RestAdapter:
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Listen, and answer on threads of its own."""
+        """Listen, and answer on other threads."""
         if self._server is None:
             try:
                 self._server = _Server((self.host, self._wanted), self.catalogue)
@@ -138,12 +138,12 @@ class RestAdapter:
             self._thread.start()
 
     def wait(self) -> None:
-        """Return when it is stopped."""
+        """Wait until the server is stopped."""
         if self._thread is not None:
             self._thread.join()
 
     def stop(self) -> None:
-        """Close the port; requests that are under way go on until the process ends."""
+        """Close the port; running requests continue until the process ends."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -162,7 +162,7 @@ class RestAdapter:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
-    request_queue_size = 128  # with 5, the seventh of clients that come at once waits for a second
+    request_queue_size = 128  # with 5, the seventh of many simultaneous clients waits a second
 
     def __init__(self, address: tuple[str, int], catalogue: interface.LanceNamespace) -> None:
         self.catalogue = catalogue
@@ -170,7 +170,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a connection that its client has ended; the base class prints a traceback."""
+        """Log a connection that its client closed; the base class prints a traceback."""
         _logger.debug("the connection of %s ended early: %a", client_address, sys.exception())
 
 
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("POST")
 
     def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
-        # A request may have anything in it, also what a terminal obeys.
+        # A request may contain anything, also control characters that a terminal obeys.
         _logger.debug("%s", ascii(_without_query(format % args))[1:-1])
 
     def _serve(self, verb: str) -> None:
@@ -240,9 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
         return _written(operation, response)
 
     def _check_name(self) -> None:
-        """Refuse host names that are not of this server: to a browser, what answers is theirs.
+        """Refuse foreign host names: a browser would take the answer for their server's.
 
-        It need not say then that a page asks.
+        In this case, the browser need not report that a page sends the request.
         """
         asked = self.headers.get("Host")
         if asked is None or not ip_address(str(self.server.server_address[0])).is_loopback:
@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
         size = int(text)
         if size > _LONGEST:
             raise InvalidInputError(f"a request of {size} bytes, at most {_LONGEST} are read")
-        body = BytesIO()  # grows with what arrives: the size is only what a client says
+        body = BytesIO()  # grows as data arrives, because the client may state any size
         while piece := self.rfile.read1(min(size - body.tell(), _PIECE)):
             body.write(piece)
         if body.tell() < size:
@@ -274,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[str, Any]]:
-    """The method of a path, and the fields that the path has."""
+    """Return the method of a path, and the fields in the path."""
     steps = path.strip("/").split("/")
     for method, operation in OPERATIONS.items():
         pattern = ["v1", *operation.path.split("/")]
@@ -295,12 +295,12 @@ def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[s
 
 
 def _without_query(line: str) -> str:
-    """What is logged of a request: storage options may be among the parameters of its URL."""
+    """Return what to log of a request: parameters of its URL may be storage options."""
     return re.sub(r"(?s)\?.*?(?= HTTP/\d|$)", "?…", line)
 
 
 def _typed(kind: Any, name: str, text: str) -> Any:
-    """A parameter of the URL as the field of the request has it."""
+    """Convert a parameter of the URL to the type of the request's field."""
     field = str(kind.model_fields[name].annotation)
     if "Dict" in field:
         return json_of(text.encode(), name)

@@ -64,7 +64,7 @@ _OPTIONS: dict[bool, tuple[str, ...]] = {
     ),
     False: tuple(ScalarKeywords.__annotations__),
 }
-"""Options of indices of vectors, and of texts."""
+"""Options of vector indices (``True``), and of full-text indices."""
 
 
 class TableOperations(ABC):
@@ -74,11 +74,11 @@ class TableOperations(ABC):
 
     @abstractmethod
     def _find(self, path: tuple[str, ...]) -> Place:
-        """The table of an id."""
+        """Find the table of an id."""
 
     @abstractmethod
     def _open(self, request: object) -> LanceDataset:
-        """The dataset of a request's table."""
+        """Open the dataset of a request's table."""
 
     @abstractmethod
     def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
@@ -86,7 +86,7 @@ class TableOperations(ABC):
 
     @contextmanager
     def _table(self, request: object) -> Iterator[LanceDataset]:
-        """The dataset of a request's table; errors in the block become those of the interface."""
+        """Open a request's table; convert errors in the block to errors of the interface."""
         with as_namespace_errors(_name(request)):
             yield self._open(request)
 
@@ -136,7 +136,7 @@ class TableOperations(ABC):
         return interface.UpdateTableSchemaMetadataResponse(metadata=dict(now))
 
     def update_field_metadata(self, request: Any) -> interface.UpdateFieldMetadataResponse:
-        """Set entries of the metadata of fields; an entry of ``None`` is removed. One commit."""
+        """Set metadata entries of fields; ``None`` removes an entry. One commit."""
         changes: dict[str, dict[str, str | None]] = {}
         replaced: set[str] = set()
         for entry in value(request, "updates", []):
@@ -152,7 +152,7 @@ class TableOperations(ABC):
         return interface.UpdateFieldMetadataResponse(version=opened.version)
 
     def restore_table(self, request: Any) -> interface.RestoreTableResponse:
-        """Make an older version the newest one."""
+        """Make an older version the newest version."""
         with self._table(request) as opened:
             opened.restore()
         return interface.RestoreTableResponse()
@@ -160,12 +160,12 @@ class TableOperations(ABC):
     # ------------------------------------------------------------ indices
 
     def create_table_index(self, request: Any) -> interface.CreateTableIndexResponse:
-        """Build an index of vectors, or any other that the type names."""
+        """Build a vector index, or an index of another type."""
         self._create_index(request)
         return interface.CreateTableIndexResponse()
 
     def create_table_scalar_index(self, request: Any) -> interface.CreateTableScalarIndexResponse:
-        """Build an index of values or texts."""
+        """Build an index of values or strings."""
         self._create_index(request)
         return interface.CreateTableScalarIndexResponse()
 
@@ -195,7 +195,7 @@ class TableOperations(ABC):
     # ------------------------------------------------------------ tags and branches
 
     def create_table_tag(self, request: Any) -> interface.CreateTableTagResponse:
-        """Name a version."""
+        """Create a tag of a version."""
         with as_namespace_errors(_name(request)):
             self._tagged(request).tags.create(value(request, "tag", ""), _reference(request))
         return interface.CreateTableTagResponse()
@@ -234,18 +234,18 @@ class TableOperations(ABC):
         return interface.DeleteTableBranchResponse()
 
     def _tagged(self, request: object) -> LanceDataset:
-        """The newest version of the table: the version of the request is that of a tag."""
+        """Open the newest version of a table: the request's version is the tag's."""
         return self._open({"id": id_of(request, of_table=True)})
 
     def _confined(self, request: object) -> LanceDataset:
-        """The same to delete files of, which no link may lead to."""
+        """Open the newest version of a table to delete its files; no symlink may lead to it."""
         folders.refuse_links(self.store, self._find(id_of(request, of_table=True)).folder)
         dataset = self._tagged(request)
         confine(dataset.opened.store, self.store)
         return dataset
 
     def _facts(self, opened: LanceDataset) -> dict[str, Any]:
-        """Version, schema and counts of a table, as ``describe_table`` tells them."""
+        """Return version, schema and counts of a table for ``describe_table``."""
         stats = opened.stats.dataset_stats()
         metadata = {key: str(text) for key, text in opened.get_version()["metadata"].items()}
         return {
@@ -256,7 +256,7 @@ class TableOperations(ABC):
         }
 
     def get_table_stats(self, request: Any) -> interface.GetTableStatsResponse:
-        """Rows, bytes, indices, and how many rows fragments have."""
+        """Return rows, bytes, indices, and the distribution of the sizes of fragments."""
         with self._table(request) as opened:
             rows = [fragment.count_rows() for fragment in opened.get_fragments()]
             size = sum(field.bytes_on_disk for field in opened.stats.data_stats().fields)
@@ -285,7 +285,7 @@ class TableOperations(ABC):
     # ------------------------------------------------------------ indices
 
     def list_table_indices(self, request: Any) -> interface.ListTableIndicesResponse:
-        """All indices."""
+        """Return all indices."""
         with self._table(request) as opened:
             rows = opened.count_rows()
             found: list[Any] = [
@@ -308,7 +308,7 @@ class TableOperations(ABC):
         return interface.ListTableIndicesResponse(indexes=listed, page_token=token)
 
     def describe_table_index_stats(self, request: Any) -> interface.DescribeTableIndexStatsResponse:
-        """Covered and uncovered rows of an index."""
+        """Return the covered and uncovered rows of an index."""
         with self._table(request) as opened:
             stats = opened.stats.index_stats(_index_name(request), 0)
         names = ("index_type", "num_indexed_rows", "num_unindexed_rows", "num_indices")
@@ -318,7 +318,7 @@ class TableOperations(ABC):
     # ------------------------------------------------------------ tags and branches
 
     def list_table_tags(self, request: Any) -> interface.ListTableTagsResponse:
-        """All tags, with the versions they name."""
+        """Return all tags with their versions."""
         with self._table(request) as opened:
             found = opened.tags.list()
         names, token = page_of(sorted(found), request)
@@ -333,7 +333,7 @@ class TableOperations(ABC):
         return interface.ListTableTagsResponse(tags=tags, page_token=token)
 
     def get_table_tag_version(self, request: Any) -> interface.GetTableTagVersionResponse:
-        """The version that a tag names."""
+        """Return the version of a tag."""
         tag = value(request, "tag", "")
         with as_namespace_errors(_name(request)):
             found = self._open({"id": id_of(request, of_table=True)}).tags.list()
@@ -347,7 +347,7 @@ class TableOperations(ABC):
         )
 
     def list_table_branches(self, request: Any) -> interface.ListTableBranchesResponse:
-        """All branches, with the versions they began at."""
+        """Return all branches with the versions that they began at."""
         with self._table(request) as opened:
             found = opened.branches.list()
         names, token = page_of(sorted(found), request)
@@ -363,7 +363,7 @@ class TableOperations(ABC):
         return interface.ListTableBranchesResponse(branches=branches, page_token=token)
 
     def count_table_rows(self, request: Any) -> interface.CountTableRowsResponse:
-        """The number of rows, or of those that a predicate is true for."""
+        """Count the rows, or the rows for which a predicate is true."""
         with self._table(request) as opened:
             rows = opened.count_rows(value(request, "predicate"))
         return interface.CountTableRowsResponse(count=rows)
@@ -371,9 +371,9 @@ class TableOperations(ABC):
     def insert_into_table(
         self, request: Any, request_data: bytes
     ) -> interface.InsertIntoTableResponse:
-        """Append the rows of an Arrow IPC stream, or replace all rows by them.
+        """Append the rows of an Arrow IPC stream, or replace all rows.
 
-        A table that was declared is created.
+        A declared table is created.
         """
         mode = mode_of(request, "append", "overwrite")
         rows = read_rows(request_data).read_all()
@@ -390,7 +390,7 @@ class TableOperations(ABC):
         keys = value(request, "on")
         if not keys:
             raise InvalidInputError("on: merge_insert_into_table needs the key columns")
-        if isinstance(keys, str):  # the REST interface has one key as text
+        if isinstance(keys, str):  # the REST interface has one key as a string
             keys = [keys]
         reader = read_rows(request_data)
         with self._table(request) as opened:
@@ -420,13 +420,13 @@ class TableOperations(ABC):
         )
 
     def delete_from_table(self, request: Any) -> interface.DeleteFromTableResponse:
-        """Delete the rows that a predicate is true for."""
+        """Delete the rows for which a predicate is true."""
         with self._table(request) as opened:
             opened.delete(value(request, "predicate", ""))
         return interface.DeleteFromTableResponse(version=opened.version)
 
     def query_table(self, request: Any) -> interface.QueryTableResponse:
-        """Rows that pass a filter, or are nearest, or whose text matches: an Arrow IPC file."""
+        """Return rows that pass a filter, are nearest, or match a text, as an Arrow IPC file."""
         with self._table(request) as opened:
             rows = _with_one_dictionary(opened.to_table(**_scan_of(request)))
         sink = pa.BufferOutputStream()
@@ -435,18 +435,18 @@ class TableOperations(ABC):
         return interface.QueryTableResponse(data=sink.getvalue().to_pybytes())
 
     def explain_table_query_plan(self, request: Any) -> str:
-        """What a query would read."""
+        """Return what a query would read."""
         with self._table(request) as opened:
             scan = opened.scanner(**_scan_of(value(request, "query")))
             return scan.explain_plan(bool(value(request, "verbose", False)))
 
     def analyze_table_query_plan(self, request: Any) -> str:
-        """Run a query and say what it read."""
+        """Run a query and return what it read."""
         with self._table(request) as opened:
             return opened.scanner(**_scan_of(request)).analyze_plan()
 
     def list_table_versions(self, request: Any) -> interface.ListTableVersionsResponse:
-        """The versions of a table, oldest first, or newest with ``descending``. One listing."""
+        """Return a table's versions, oldest first; newest with ``descending``. One listing."""
         table = self._version_root(request)
         found = _manifests(table)
         if value(request, "descending", False):
@@ -460,10 +460,11 @@ class TableOperations(ABC):
         return interface.ListTableVersionsResponse(versions=versions, page_token=token)
 
     def describe_table_version(self, request: Any) -> Any:
-        """One version; the newest if the request names none.
+        """Return a version; the newest version if the request has no version.
 
-        One listing, or one request for a version by its number, two with old names of manifests:
-        a listing may be stale, and clients ask so whether what they committed is there.
+        Cost: one listing for the newest version. A version by number costs one request, two with V1
+        names of manifests. It needs no listing, which may be stale: clients check in this way
+        whether their commit exists.
         """
         table = self._version_root(request)
         wanted = value(request, "version")
@@ -475,14 +476,14 @@ class TableOperations(ABC):
         )
 
     def create_table_version(self, request: Any) -> Any:
-        """Give a number to a manifest that a client has staged.
+        """Give a version number to a manifest that a client has staged.
 
         Raises
         ------
         ConcurrentModificationError
             The number is taken.
         InvalidInputError
-            The staged manifest is missing, empty, or not one of this table.
+            The staged manifest is missing or empty, or belongs to another table.
         """
         table = self._version_root(request)
         version, scheme = value(request, "version"), value(request, "naming_scheme", "V2")
@@ -529,12 +530,12 @@ class TableOperations(ABC):
                 f"Concurrent modification: version {version} of {table.uri} exists already. Read "
                 "it, and commit the next one"
             ) from None
-        table.discard([staged], own=False)  # the folder may be a link to that of another table
+        table.discard([staged], own=False)  # the folder may be a symlink to another table's
 
     def batch_delete_table_versions(self, request: Any) -> Any:
-        """Delete the manifests of ranges of versions, which end before their last number.
+        """Delete the manifests of ranges of versions; a range excludes its last number.
 
-        The newest version of a table that is used is never in a range of a clean-up.
+        Ranges of a clean-up never include the newest version of a table in use.
         """
         table = self._version_root(request)
         ranges = value(request, "ranges")
@@ -599,28 +600,28 @@ def _alteration(entry: object) -> dict[str, Any]:
     return change
 
 
-# --- Facts of the tables of a directory namespace: schema, counts, indices, tags, branches
+# --- Facts about tables of a directory namespace: schema, counts, indices, tags, branches
 
 _SMALL = 100_000
 """Rows below which a fragment counts as small, as in pylance."""
 
 
-# --- Rows of the tables of a directory namespace: counted, queried, inserted, merged, changed
+# --- Rows of tables of a directory namespace: count, query, insert, merge, change ---------
 
 _SEARCH = ("refine_factor", "minimum_nprobes", "maximum_nprobes", "nprobes", "ef")
-"""Fields of a query that are options of a search of the same names."""
+"""Fields of a query that are options of a search, with the same names."""
 
 _MOST_ROWS = 1 << 32
-"""Rows that are inserted by one request."""
+"""Most rows to insert with one request."""
 
 
 def read_rows(data: bytes) -> pa.RecordBatchReader:
-    """The rows of an Arrow IPC stream or file.
+    """Read the rows of an Arrow IPC stream or file.
 
     Raises
     ------
     InvalidInputError
-        The bytes are neither.
+        The bytes are something else.
     """
     try:
         whole = bytes(data[:6]) == b"ARROW1"
@@ -636,7 +637,7 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
 
 
 def _with_one_dictionary(rows: pa.Table) -> pa.Table:
-    """The rows with one dictionary for each column: a file of Arrow has no more."""
+    """Return the rows with one dictionary for each column, as Arrow files require."""
     for at, field in enumerate(rows.schema):
         if has_dictionary(field.type):
             rows = rows.set_column(at, field, one_array(rows.column(at)))
@@ -644,13 +645,13 @@ def _with_one_dictionary(rows: pa.Table) -> pa.Table:
 
 
 def _scan_of(query: object) -> dict[str, Any]:
-    """Options of a scan, from a query of the interface."""
+    """Return the options of a scan for a query of the interface."""
     options: dict[str, Any] = {"filter": value(query, "filter")}
     columns = value(query, "columns")
     if columns is not None:
         names = value(columns, "column_names")
         options["columns"] = names if names is not None else value(columns, "column_aliases")
-        if isinstance(columns, list):  # as the interface had it before
+        if isinstance(columns, list):  # as in older versions of the interface
             options["columns"] = columns
     if value(query, "offset"):
         options["offset"] = value(query, "offset")
@@ -703,23 +704,23 @@ def _text_query(query: object) -> Any:
     return {key: part for key, part in found.items() if part is not None}
 
 
-# --- Versions of the tables of a directory namespace, which clients may commit through it
-# A client writes a manifest under a name of its own and asks for a number; whoever asks first for
-# a number gets it. The manifests are objects of the table, as without a catalogue.
+# --- Versions of tables of a directory namespace: clients may commit through it -----------
+# A client writes a manifest under a name of its own and asks for a version number. The first client
+# that asks for a number gets it. The manifests are objects of the table, as without a catalogue.
 
 _SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
 _LONGEST = 1 << 31
-"""Bytes of a manifest that is committed through the namespace."""
+"""Most bytes of a manifest that is committed through the namespace."""
 
 
 def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:
-    """All complete versions, oldest first."""
+    """Return all complete versions, oldest first."""
     found = [(at, meta) for at, meta in list_manifests(table) if meta.size and not at.is_detached]
     return sorted(found, key=lambda one: one[0].version)
 
 
 def _named(table: ObjectStore, version: object) -> list[tuple[ManifestLocation, ObjectMeta]]:
-    """A complete version by its number, if there is one."""
+    """Return a complete version by its number; empty if it does not exist."""
     number = integer_of(version) or 0
     for scheme in _SCHEMES if 0 < number < DETACHED else ():
         path = manifest_path(number, scheme)
@@ -741,6 +742,6 @@ def _described(table: ObjectStore, at: ManifestLocation, meta: ObjectMeta) -> di
 
 
 def _answer(kind: str, request: object, reported: object, name: str = "version") -> Any:
-    """A model; a mapping for clients that send mappings and expect one, as pylance does."""
+    """Make a model; a mapping for clients that send and expect mappings, as pylance does."""
     model = getattr(interface, kind)(**{name: reported})
     return model.to_dict() if isinstance(request, dict) else model
