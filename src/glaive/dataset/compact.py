@@ -443,8 +443,7 @@ class Compaction:
     """Merge small fragments, in one process or many.
 
     :meth:`plan` selects groups of fragments. :meth:`execute_task` rewrites one group, in any
-    process.
-    :meth:`commit` commits the results. Plans, tasks and results can be pickled.
+    process. :meth:`commit` commits the results. Plans, tasks and results can be pickled.
     """
 
     @staticmethod
@@ -514,8 +513,7 @@ class DatasetOptimizer:
 
         :class:`glaive.dataset.compaction_tasks.CompactionOptions` explains the options. Entries
         ``lance.compaction.*`` of the table's configuration set their defaults. ``progress`` shows
-        the
-        number of rewritten rows on a line of the terminal.
+        the number of rewritten rows on a line of the terminal.
 
         Returns
         -------
@@ -539,9 +537,8 @@ class DatasetOptimizer:
         the table would have more than 2^27 rows of this compaction, or 2^29 in total.
 
         A second run with the same options finds nothing to merge, unless ``max_source_*`` limit a
-        run
-        or another writer commits meanwhile. Each pass makes two versions. A second pass runs if the
-        files of the first pass can be merged again.
+        run or another writer commits meanwhile. Each pass makes two versions. A second pass runs if
+        the files of the first pass can be merged again.
         """
         with showing(progress, "compact"):
             return Compaction.execute(self._dataset, options)
@@ -587,11 +584,9 @@ class DatasetOptimizer:
         ----------
         num_indices_to_merge
             Number of newest segments of each index to merge with the new rows; with 0 the new rows
-            get
-            their own segment. Default: segments that are not much larger than the new rows, so the
-            cost
-            follows the new rows. It also merges segments with at most 4,096 rows including the new
-            rows.
+            get their own segment. Default: segments that are not much larger than the new rows, so
+            the cost follows the new rows. It also merges segments with at most 4,096 rows including
+            the new rows.
         index_names
             Indices to update; default: all that glaive knows.
         retrain

@@ -427,8 +427,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Return rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
         Positions may repeat. A position out of range raises ``RowIndexError``. ``columns`` are
-        names,
-        or a mapping from names to SQL expressions.
+        names, or a mapping from names to SQL expressions.
         """
         return take(self._at.views.take(column_names(columns, pruning=True)), indices)
 
@@ -736,8 +735,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
             - Rows with the new columns only, in any writable form: one for each row of the dataset,
               in order.
             - A field, a list of fields or a schema, for columns of nulls. This writes no files.
-              From
-              format 2.2 on a struct may add members to an existing struct.
+              From format 2.2 on a struct may add members to an existing struct.
         read_columns
             Input columns of a function; may include ``_rowid`` and ``_rowaddr``; default: all
             columns.
@@ -797,8 +795,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ------
         ColumnNotFoundError, SchemaError, OptionError
             The path does not exist, or the name is taken. A type or a value cannot be cast. A
-            column
-            to be made non-nullable has nulls. A column to be cast has an index.
+            column to be made non-nullable has nulls. A column to be cast has an index.
         CommitConflictError
             Another writer changed the dataset concurrently; nothing was changed.
 
@@ -1667,8 +1664,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Rename the manifests so that the newest comes first in a listing.
 
         Other writers must not run meanwhile. You can repeat the call. If another library was
-        stopped
-        in the middle and the newest version does not open, open a version by number and call this.
+        stopped in the middle and the newest version does not open, open a version by number and
+        call this.
         """
         from glaive.dataset.cleanup import migrate_manifest_names
 

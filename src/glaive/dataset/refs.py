@@ -84,9 +84,8 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     """Delete a branch: first its ref, then its files, its manifests last.
 
     A branch without a ref, which a stopped process left, is deleted as well. Files of branches
-    below
-    it stay, including a branch that somebody is creating. If somebody else deleted this branch and
-    created it again meanwhile, the files of the new branch stay.
+    below it stay, including a branch that somebody is creating. If somebody else deleted this
+    branch and created it again meanwhile, the files of the new branch stay.
     """
     known: Branch | None = None
     if not refs.is_branch_begun(root, branch):

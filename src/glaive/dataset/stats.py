@@ -151,8 +151,7 @@ class LanceStats:
         Each segment has statistics of its kind: pages, zones, tokens or partitions, as in pylance.
         glaive opens the files of the index and reads few of their values. Vector indices also have
         ``share_unindexed`` of the rows, ``search_defaults`` and ``recall``. The recall is the share
-        of
-        the ten nearest rows that searches find by default, for random rows of the dataset.
+        of the ten nearest rows that searches find by default, for random rows of the dataset.
 
         Parameters
         ----------

@@ -4,8 +4,7 @@ For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and
 as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
 glaive only reads archives, FTP servers and file systems with a cache; it does not write to them. It
-trusts what a file system reports about its files.
-Decision: ``docs/adr/0005-stores.md``.
+trusts what a file system reports about its files. Decision: ``docs/adr/0005-stores.md``.
 
 Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
 a manifest store (``docs/guide/stores.md``).

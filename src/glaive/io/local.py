@@ -455,8 +455,7 @@ class LocalStore(ObjectStore):
 
         Missing files are ignored. A symlink that leads out of the root is followed only if
         ``delete_through_links`` is set. With ``fsync``, the deletions in one folder are on disk
-        before
-        deletions in the next folder begin.
+        before deletions in the next folder begin.
         """
         self._delete(paths, self._reached)
 

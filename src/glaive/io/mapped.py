@@ -24,10 +24,8 @@ from glaive.types import ByteRange
 
 # --- Memory maps of whole files, as Arrow buffers, and ``madvise`` for them -------------
 # The standard library's ``mmap`` keeps a file descriptor open for every map. A table of thousands
-# of
-# zero-copy columns would then use up all descriptors. So on POSIX glaive makes the map through the
-# C
-# library: it takes address space, no descriptor, and lives until its last buffer is released.
+# of zero-copy columns would then use up all descriptors. So on POSIX glaive makes the map through
+# the C library: it takes address space, no descriptor, and lives until its last buffer is released.
 #
 # A mapped file must not be truncated while in use: accessing a page after its new end kills the
 # process. Lance data files are never changed once written.
@@ -48,7 +46,7 @@ _CODES: dict[Advice, int] = {
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
 _LARGE = 1024 * 1024
-"""Size from which a file is compared with the limit of the address space."""
+"""Least size of files that are compared with the limit of the address space."""
 
 _FIXED = 0x10
 """``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""

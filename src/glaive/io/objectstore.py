@@ -479,8 +479,7 @@ class ObjectReader(RemoteReader):
         """Return one body per range. Bodies of web servers, which are untrusted, are limited to it.
 
         The client reads several ranges of a bucket with one call. This is much faster, but takes
-        the
-        memory for all ranges at once. So large ranges, which may be wrong, are read one by one.
+        the memory for all ranges at once. So large ranges, which may be wrong, are read one by one.
         """
         web, large = isinstance(self._store, HTTPStore), max(lengths) > MAX_REQUEST
         if self._adapter.is_remote and (web or large or len(starts) == 1):

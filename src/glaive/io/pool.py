@@ -210,7 +210,7 @@ def map_requests(
 _CHEAP = 2e-3
 """Seconds of work below which waking another thread costs more than it gains.
 
-The woken thread takes the interpreter lock, and the thread that woke it waits for the lock: two
+The woken thread takes the interpreter lock, and the thread that woke it waits for the lock. Two
 threads need 7.5 ms for 6.5 ms of work, and 8.5 ms of processor time.
 """
 

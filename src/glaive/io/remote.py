@@ -30,7 +30,7 @@ MAX_GAP = 64 * 1024
 """Most bytes between two ranges for which one request is cheaper than two."""
 
 MAX_REQUEST = 16 * 1024 * 1024
-"""Bytes after which joining stops, so that large reads run concurrently."""
+"""Most bytes of a joined request, so that large reads run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)

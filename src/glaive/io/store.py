@@ -241,10 +241,8 @@ class ObjectStore:
         """Write a whole object atomically: readers see all of it or nothing.
 
         With ``mode="create"`` an existing object is not changed and ``ObjectExistsError`` is
-        raised:
-        commits rely on this. An empty object does not count as existing, so it is replaced: its
-        writer
-        took the name and was stopped before it wrote anything.
+        raised: commits rely on this. An empty object does not count as existing, so it is replaced:
+        its writer took the name and was stopped before it wrote anything.
         """
         raise NotImplementedError
 
@@ -268,7 +266,7 @@ class ObjectStore:
     ) -> Iterator[ObjectMeta]:
         """Yield the objects of :meth:`walk` from path ``start`` to before ``stop``.
 
-        ``None`` is no limit. Use it for listings that several processes share.
+        ``None`` means no limit. Use it for listings that several processes share.
         """
         for meta in self.walk(prefix):
             if stop is not None and meta.path >= stop:
@@ -313,8 +311,7 @@ class ObjectStore:
         """Digest of options and password: with the path it identifies an object's bytes.
 
         Empty if they have no effect. For the same path, other options may lead to another server,
-        and
-        other credentials may not be allowed to read the bytes.
+        and other credentials may not be allowed to read the bytes.
         """
         if not self.is_remote:
             return b""
@@ -415,8 +412,7 @@ class ObjectStore:
 
         Objects that the store cannot delete stay for a clean-up, and a log entry says why. Without
         ``own``, this process has not written the objects under new names: they may be reached
-        through
-        a symlink, and belong to somebody else.
+        through a symlink, and belong to somebody else.
         """
         try:
             (self.delete_written if own else self.delete)(paths)
@@ -431,8 +427,7 @@ class ObjectStore:
         """Delete objects that this process has written under new names.
 
         They are where it wrote them: in the folder that the first name of their path leads to.
-        Below
-        that folder, no symlink is followed.
+        Below that folder, no symlink is followed.
         """
         self.delete(paths)
 
@@ -480,11 +475,8 @@ class ObjectStore:
         """Return why the content of a file is not copied: it is a symlink that leads out of the
         root.
 
-        Use it for content that may not belong to the dataset. ``None`` if the file is no such
-        symlink,
-        or the caller allowed access through symlinks. Symlinks in place of folders do not count:
-        the
-        file there has a name that only writers of datasets use.
+        Use it for content that may not belong to the dataset. ``None`` if no symlink leads out, or the caller allowed access through symlinks. Symlinks in place of folders do not
+        count: the file there has a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
 

@@ -321,8 +321,7 @@ class SmallMerge(RowTask):
         -------
         tuple or None
             ``None``, and no file is written, if the source is too large or has a fault, which a
-            join
-            reports.
+            join reports.
         """
         opened = opened_at(dataset, self.read_version)
         columns = opened.manifest.schema.project(self.columns)

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 # --- Code that runs in the workers of a cluster: execute tasks --------------------------
 # A task reads and writes the files of the dataset itself. Only pickles of the task and of its
-# result
-# pass through Spark. Workers import this module, so it imports as little as possible.
+# result pass through Spark. Workers import this module, so it imports as little as possible.
 
 RESULTS: Final[dict[str, pa.DataType]] = {"slot": pa.int32(), "results": pa.binary()}
 """Columns that a worker returns: the number of the Spark task, and its results."""
@@ -194,8 +193,7 @@ class SparkRunner:
         """Divide the fragments of a version by bytes of files and by cores.
 
         Reads no files and takes no time per fragment in Python. From 1 TiB on, it requests the size
-        of
-        the largest file.
+        of the largest file.
         """
         manifest = dataset.manifest
         if not manifest.num_fragments:
@@ -428,8 +426,7 @@ class SparkJob:
         ----------
         change
             Plans, runs tasks and commits; called again on the newest version if other writers
-            changed
-            the same rows.
+            changed the same rows.
         several_commits
             Whether the change may commit more than once, so that a version may not be its only one.
 
@@ -471,9 +468,8 @@ class SparkJob:
 
         Returns the newest version if it has the job's transaction of an application, or if clean-up
         removed the version of the job. Makes at most one request. Exception: for ids that the
-        caller
-        chose, one request for each newest version whose job the newest manifest does not name. With
-        several commits, one request for each newest version.
+        caller chose, one request for each newest version whose job the newest manifest does not
+        name. With several commits, one request for each newest version.
         """
         since = max(0, dataset.version - LOOK_BACK)
         return self._made(dataset.store, dataset.manifest, since, several_commits)

@@ -877,8 +877,8 @@ def _unused(
 # --- Clean up old versions every few commits, if the table's configuration enables it ---
 # ``lance.auto_cleanup.interval``: versions between clean-ups. ``….older_than``: the least age, such
 # as ``14d`` or ``1h 30m``. ``….retain_versions``: newest versions to keep. ``….delete_rate_limit``:
-# the most files per second.
-# A failure is logged and does not affect the commit; the next clean-up tries again.
+# the most files per second. A failure is logged and does not affect the commit; the next clean-up
+# tries again.
 
 _RETAIN: Final = "lance.auto_cleanup.retain_versions"
 _RATE: Final = "lance.auto_cleanup.delete_rate_limit"

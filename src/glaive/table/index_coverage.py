@@ -44,8 +44,7 @@ class FragmentPositions:
     """Positions of fragments in the list of a version.
 
     The time of a lookup depends on the fragments asked for, not on all fragments. A version may
-    have
-    as many index segments as fragments, and each segment covers a few.
+    have as many index segments as fragments, and each segment covers a few.
 
     Parameters
     ----------

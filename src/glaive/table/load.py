@@ -237,8 +237,7 @@ def open_latest_since(store: ObjectStore, known: int) -> Manifest:
     """Open the newest version, at least ``known``, which exists: listings may be stale.
 
     Works like :func:`open_latest`. If a listing ends before ``known``, it makes one more request
-    and
-    one per later version. If that version is gone, after a clean-up or because another dataset
+    and one per later version. If that version is gone, after a clean-up or because another dataset
     replaced this one, it works like :func:`open_newest`.
     """
     newest = open_latest(store)

@@ -98,8 +98,7 @@ class RowIdIndex:
         -------
         tuple
             Position of the fragment in the list, or -1 if no row has the id; and physical row in
-            the
-            fragment. Shape ``(n,)`` each.
+            the fragment. Shape ``(n,)`` each.
         """
         wanted, back = np.unique(ids, return_inverse=True)
         fragments = np.full(len(wanted), -1, np.int64)

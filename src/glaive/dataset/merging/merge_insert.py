@@ -202,8 +202,7 @@ class MergeInsertBuilder:
         Half of it is for rows. A larger stream goes to a temporary file (in ``TMPDIR``) until the
         merge ends. The other half is for keys. glaive matches keys in as many blocks as needed, and
         reads the key columns of the dataset once per block. A table given as source stays in
-        memory.
-        Default: ``GLAIVE_MEMORY_LIMIT``.
+        memory. Default: ``GLAIVE_MEMORY_LIMIT``.
 
         Raises
         ------

@@ -904,11 +904,9 @@ class TableIndices(TableHandle):
             Number of newest segments of each index to merge with the new rows; 0 adds segments. By
             default glaive merges segments that are not much larger than the new rows.
         segments
-            Maximum number of segments that an index gets for unmerged new rows, or with
-            ``retrain`` for all rows. Default: one for about 65,536 new rows, up to the number of
-            tasks that the cluster runs at a time. With ``retrain``, :meth:`createIndex` explains
-            the
-            default.
+            Maximum number of segments that an index gets for unmerged new rows, or with ``retrain``
+            for all rows. Default: one for about 65,536 new rows, up to the number of tasks that the
+            cluster runs at a time. With ``retrain``, :meth:`createIndex` explains the default.
         job_id
             Name of this job: a second run with the same name returns the version of the first.
 

@@ -119,8 +119,7 @@ class CreateIndex(TableOperation):
         """Remove fragments with concurrently replaced values from the coverage of new indices.
 
         Also remove deleted fragments: a new fragment may have got the id of one. Also remove an
-        index
-        that was rebuilt meanwhile for moved rows, if its old version is removed.
+        index that was rebuilt meanwhile for moved rows, if its old version is removed.
         """
         new, removed = list(self.new), self.removed
         moved: set[int] = set()

@@ -99,8 +99,7 @@ class Append(TableOperation):
         """Return conflicts with columns that others replaced and the new rows have values for.
 
         A cast gives a column another id, so the rows would have nulls in it. A new column may have
-        the
-        id of a dropped column, so the rows would show values of that column.
+        the id of a dropped column, so the rows would show values of that column.
 
         Also return conflicts with an append of the same files, if rows must be added once.
         """
