@@ -100,7 +100,7 @@ class TakenLists(NamedTuple):
     ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None if all are
     valid. Item j is value ``positions[j]`` of chunk ``ids[slots[j]]``. Value buffer b of chunk
     ``ids[i]`` starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes. ``values`` are the items,
-    if the kernel reads values of the page.
+    if the kernel reads values of the page; ``starts`` and ``sizes`` are then empty.
     """
 
     items: int
@@ -191,13 +191,16 @@ def take_item_lists(
             return None
         room, capacity = max(room, used), max(capacity, needed)
     used, _, null_lists, null_items = memory[:RESULTS].tolist()
-    ranges = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
+    if values is None:
+        first_bytes, sizes = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
+    else:
+        first_bytes = sizes = memory[:0]
     # Memory behind the last item was never written: nobody may see it.
     return TakenLists(
         items, offsets, width, list_valid if null_lists else None, null_lists,
         item_valid.slice(0, (items + 7) // 8) if item_valid is not None and null_items else None,
         null_items, memory[ids_at : ids_at + used], places[:items],
-        places[capacity : capacity + items], ranges[0], ranges[1],
+        places[capacity : capacity + items], first_bytes, sizes,
         None if values is None else values.slice(0, items * page.value_bits // 8),
     )  # fmt: skip
 

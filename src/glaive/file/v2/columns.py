@@ -704,13 +704,12 @@ def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.A
     """Return lists of leaves, whose page says where each begins: no layer has to be resolved."""
     if leaf.shape is None or list_layers(leaf.layers) != child.layers:
         raise _layers_mismatch(child, leaf, where)
-    items, lists = _from_shape(child, leaf.shape, where)
-    if lists.slots != rows or lists.offsets is None:
-        raise _count_mismatch(rows, lists.slots, where)
-    values = _values(child, leaf, items, where)
-    return list_array(
-        node.type, rows, lists.validity, lists.null_count, lists.offsets, values, where
-    )
+    items, lists = leaf.shape
+    if lists.count != rows or lists.offsets is None:
+        raise _count_mismatch(rows, lists.count, where)
+    offsets = _offsets(lists.offsets, where, wide=node.wide[0])
+    values = _values(child, leaf, items.count, items.validity, items.null_count, where)
+    return list_array(node.type, rows, lists.validity, lists.null_count, offsets, values, where)
 
 
 def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
@@ -747,17 +746,19 @@ def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Res
     if node.kind == "empty":
         values = pa.StructArray.from_buffers(node.type, count, [None], 0)
     else:
-        values = _values(node, leaf, done[0], where)
+        values = _values(node, leaf, count, done[0].validity, done[0].null_count, where)
     return Resolved(values, [*([None] * (len(node.layers) - claim)), *done[::-1]], rows)
 
 
-def _values(node: Node, leaf: Leaf, layer: ResolvedLayer, where: Where) -> pa.Array:
+def _values(
+    node: Node, leaf: Leaf, count: int, validity: pa.Buffer | None, nulls: int, where: Where
+) -> pa.Array:
     """Return the array of a leaf whose innermost layer is resolved."""
     if leaf.values is None:
-        return all_null(node.type, layer.slots)
-    if leaf.values.count != layer.slots:
-        raise _count_mismatch(layer.slots, leaf.values.count, where)
-    return _leaf_array(leaf.values, node, layer.validity, layer.null_count, where)
+        return all_null(node.type, count)
+    if leaf.values.count != count:
+        raise _count_mismatch(count, leaf.values.count, where)
+    return _leaf_array(leaf.values, node, validity, nulls, where)
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int, rows: int) -> Resolved:
@@ -777,12 +778,17 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[Resolv
     for slots, wide in zip(shape, node.wide[::-1], strict=False):
         offsets = None
         if slots.offsets is not None:
-            if not wide and slots.offsets[-1] > MAX_OFFSET:
-                count = int(slots.offsets[-1])
-                raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
-            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32, copy=False))
+            offsets = _offsets(slots.offsets, where, wide=wide)
         done.append(ResolvedLayer(slots.count, slots.validity, slots.null_count, offsets))
     return done
+
+
+def _offsets(offsets: Any, where: Where, *, wide: bool) -> pa.Buffer:
+    """Return offsets of lists with the width that the type has."""
+    if not wide and offsets.dtype.itemsize > 4 and offsets[-1] > MAX_OFFSET:
+        count = int(offsets[-1])
+        raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
+    return as_buffer(offsets.astype(np.int64 if wide else np.int32, copy=False))
 
 
 def _from_levels(
