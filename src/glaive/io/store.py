@@ -475,8 +475,9 @@ class ObjectStore:
         """Return why the content of a file is not copied: it is a symlink that leads out of the
         root.
 
-        Use it for content that may not belong to the dataset. ``None`` if no symlink leads out, or the caller allowed access through symlinks. Symlinks in place of folders do not
-        count: the file there has a name that only writers of datasets use.
+        Use it for content that may not belong to the dataset. ``None`` if no symlink leads out, or
+        the caller allowed access through symlinks. Symlinks in place of folders do not count: the
+        file there has a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
 

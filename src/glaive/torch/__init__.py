@@ -8,7 +8,7 @@ __all__ = ["preferred_device"]
 
 
 def preferred_device(device: Any = None) -> Any:
-    """The device to compute on: the one given, else CUDA, MPS or the processor.
+    """Return the device to compute on: the given device, else CUDA, MPS or the processor.
 
     Raises
     ------

@@ -17,17 +17,17 @@ from glaive.sampler import ShardedBatchSampler, ShardedFragmentSampler
 
 
 class BatchCache:
-    """Iterate over it: the first complete pass writes a file, later ones read it.
+    """Batches of a stream: the first complete pass writes a file, and later passes read it.
 
-    A pass that ends early leaves nothing; the next one begins again. The file has no name, so the
-    system removes it however the process ends.
+    A pass that ends early leaves nothing; the next pass begins again. The file has no name, so the
+    system removes it after any end of the process.
 
     Parameters
     ----------
     read
-        Begins a pass.
+        Function that begins a pass.
     folder
-        Where the file is; default: the system's temporary folder.
+        Folder of the file; default: the system's temporary folder.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class BatchCache:
                 spilled.close()  # the batches stay valid
 
     def delete(self) -> None:
-        """Release the file with its last batch."""
+        """Release the file together with its last batch."""
         self._batches = None
 
 
 class CachedDataset(BatchCache):
-    """The first complete pass writes the batches of a stream to a file; later ones read it.
+    """Batches of a stream: the first complete pass writes a file, and later passes read it.
 
     Parameters
     ----------
     stream
         Record batches.
     cache
-        Folder of the file; default: a temporary one.
+        Folder of the file; default: a temporary folder.
     """
 
     def __init__(
@@ -108,29 +108,29 @@ _SAMPLERS = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}
 
 
 class ShardedBatchIterator:
-    """The batches of one process of several; each iteration reads them again.
+    """Batches of one of several processes; each iteration reads them again.
 
     Parameters
     ----------
     data
-        A dataset, or where it is.
+        A dataset, or its path or URI.
     rank, world_size
-        Number of this process, and how many there are.
+        Number of this process, and number of processes.
     columns
-        Names of columns, or expressions by name; all when omitted.
+        Names of columns, or expressions by name; default: all columns.
     batch_size
-        Rows of a batch.
+        Number of rows of a batch.
     granularity
-        What shares are made of: ``fragment`` or ``batch``.
+        Unit of shares: ``fragment`` or ``batch``.
     batch_readahead
-        Batches read ahead; ignored where shares are made of batches.
+        Number of batches to read ahead; ignored if shares consist of batches.
     with_row_id
-        Whether there is a column ``_rowid``.
+        Whether to add a column ``_rowid``.
 
     Raises
     ------
     OptionError
-        There is no such rank or granularity.
+        The rank or granularity does not exist.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class ShardedBatchIterator:
         batch_readahead: int = 8,
         with_row_id: bool = False,
     ) -> ShardedBatchIterator:
-        """For a process of ``torch.distributed``; its rank, and how many there are, are asked."""
+        """Make the iterator of a process of ``torch.distributed``, which supplies the rank."""
         from glaive.torch.dist import get_global_rank, get_global_world_size
 
         return ShardedBatchIterator(

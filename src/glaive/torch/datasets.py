@@ -1,4 +1,4 @@
-"""Datasets of torch over Lance datasets: by batches, by position, with workers that go on."""
+"""Datasets of torch over Lance datasets: by batches, by position, with persistent workers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from glaive.torch.batch_cache import BatchCache
 from glaive.torch.dist import get_mp_rank, get_mp_world_size, process_of_group
 from glaive.torch.tensors import Collate, for_sending, python_values, resized, to_tensor
 
-# --- Which columns of a dataset are blob columns: their values are read apart from the others
+# --- The blob columns of a dataset, whose values are read separately ---------------------
 
 
 def blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | None) -> list[str]:
-    """The blob columns among ``columns``; expressions have none."""
+    """Return the blob columns among ``columns``; expressions are never blob columns."""
     if isinstance(columns, Mapping):
         return []
     return [
@@ -58,21 +58,21 @@ def blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | No
 
 
 class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks
-    """Rows by position, of the version that was opened. Each process opens it for itself.
+    """Rows by position, of the version that was opened. Each process opens the dataset itself.
 
     Parameters
     ----------
     uri
-        Where the dataset is.
+        Path or URI of the dataset.
     dataset_options
-        Of :func:`glaive.dataset`.
+        Options of :func:`glaive.dataset`.
     columns
-        Names of columns; all when omitted.
+        Names of columns; default: all columns.
     to_tensor_fn
-        From a record batch to tensors, such as :func:`~glaive.torch.data.to_tensor`: the rows of
-        a batch then come as one, and :func:`get_safe_loader` leaves them so, which takes a small
-        part of the time. Values of blob columns are bytes in it. None for a dictionary per row,
-        with descriptions of such values as in pylance.
+        Function from a record batch to tensors, such as :func:`~glaive.torch.data.to_tensor`. The
+        rows of a batch are then converted at once, and :func:`get_safe_loader` does not collate
+        them, which is much faster. Values of blob columns are bytes in the record batch. ``None``
+        gives a dictionary per row, with descriptions of blob values as in pylance.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         self.dataset_options = dict(dataset_options or {})
         opened = open_dataset(uri, **self.dataset_options)
         self._len = len(opened)
-        # What is numbered here is the same row in each process, also after later commits.
+        # A position is the same row in each process, also after later commits.
         self._opened = (opened.uri, opened.manifest.identity)
         self._ds: Table | None = None
 
@@ -105,7 +105,7 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         return rows[0] if self.to_tensor_fn is None else rows
 
     def __getitems__(self, indices: Sequence[int]) -> Any:
-        """Rows of a batch, with one take: dictionaries, or what ``to_tensor_fn`` makes of all."""
+        """Take the rows of a batch: dictionaries, or the result of ``to_tensor_fn`` for all."""
         if self._ds is None:
             uri, identity = self._opened
             opened = open_dataset(uri, **{**self.dataset_options, "version": identity[0]})
@@ -132,18 +132,18 @@ def _as_it_is(batch: Any) -> Any:
 def get_safe_loader(
     dataset: Any, batch_size: int = 32, num_workers: int = 4, **kwargs: Any
 ) -> DataLoader:
-    """A ``DataLoader`` whose workers are started by ``spawn``, and kept between epochs.
+    """Make a ``DataLoader`` that starts workers by ``spawn`` and keeps them between epochs.
 
     Parameters
     ----------
     dataset
         A map-style dataset.
     batch_size
-        Rows of a batch.
+        Number of rows of a batch.
     num_workers
-        Processes; 0 for none.
+        Number of processes; with 0, this process reads.
     **kwargs
-        Of ``DataLoader``; they override these defaults.
+        Options of ``DataLoader``; they override these defaults.
     """
     options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
     if num_workers:
@@ -159,25 +159,26 @@ def get_safe_loader(
 
 # --- ``LanceDataset``: batches of a dataset as tensors, for ``DataLoader`` --------------
 
-# --- Where a pass over a dataset is: what its state says, and checks of a state that is loaded
+# --- The position of a pass over a dataset: its state, and checks of a loaded state -------
 
 _NUMBERS = ("epoch", "batches")
 
 
 @dataclass(slots=True)
 class PassState:
-    """A place in a pass.
+    """Position in a pass.
 
     Parameters
     ----------
     epoch
         Number of the pass.
     batches
-        What this share gave out.
+        Number of batches that this share has returned.
     by_share
-        What each share of a loader with workers gave out; empty where there is one.
+        Number of batches that each share of a loader with workers has returned; empty for one
+        share.
     next_share
-        The share whose turn it is: that of the first worker.
+        The share of the first worker, which is next.
     """
 
     epoch: int = 0
@@ -186,16 +187,16 @@ class PassState:
     next_share: int = 0
 
     def share(self, worker: int, workers: int) -> int:
-        """The share that a worker reads."""
+        """Return the share that a worker reads."""
         return (worker + self.next_share) % workers
 
     def of_worker(self, worker: int, workers: int) -> PassState:
-        """The place of one worker.
+        """Return the position of one worker.
 
         Raises
         ------
         OptionError
-            The state is of another number of workers.
+            The state has another number of workers.
         """
         if not self.by_share:
             return PassState(self.epoch, self.batches)
@@ -208,7 +209,7 @@ class PassState:
         return PassState(self.epoch, self.by_share[share], next_share=self.next_share)
 
     def to_dict(self, identity: Mapping[str, Any]) -> dict[str, Any]:
-        """The state as plain values; ``identity`` is what the batches depend on."""
+        """Return the state as plain values; the batches depend on ``identity``."""
         state = {**identity, "epoch": self.epoch, "batches": self.batches}
         if self.by_share:
             state |= {"by_share": list(self.by_share), "next_share": self.next_share}
@@ -216,12 +217,12 @@ class PassState:
 
     @classmethod
     def load(cls, state: object, identity: Mapping[str, Any]) -> PassState:
-        """The place that a state describes.
+        """Return the position that a state describes.
 
         Raises
         ------
         OptionError
-            It is no state, or of other batches.
+            The value is not a state, or belongs to other batches.
         """
         if not isinstance(state, Mapping):
             raise OptionError(
@@ -259,54 +260,54 @@ def _shares(count: int) -> str:
 class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
     """The rows of a dataset as batches of tensors.
 
-    Each process of ``torch.distributed``, and each worker of a ``DataLoader``, reads a share of
-    its own. Give the loader ``batch_size=None``: batches are made here. Use
-    :class:`~glaive.torch.data.LanceLoader` to stop in the middle of a pass and go on later.
+    Each process of ``torch.distributed``, and each worker of a ``DataLoader``, reads its own share.
+    Give the loader ``batch_size=None``, because this class makes the batches. Use
+    :class:`~glaive.torch.data.LanceLoader` to stop in the middle of a pass and continue later.
 
     Parameters
     ----------
     dataset
-        A dataset, or where it is.
+        A dataset, or its path or URI.
     batch_size
-        Rows of a batch; the last one of a share may have less.
+        Number of rows of a batch; the last batch of a share may have fewer.
     dataset_options
-        Of :func:`glaive.dataset`, if a location is given.
+        Options of :func:`glaive.dataset`, if a path or URI is given.
     columns
-        Names of columns, or expressions by name; all when omitted. Large values (blob columns)
-        come as bytes, and as files if there is a ``to_tensor_fn`` of your own.
+        Names of columns, or expressions by name; default: all columns. Large values (blob columns)
+        are read as bytes. They are read as files if you give your own ``to_tensor_fn``.
     filter
-        Rows to read.
+        SQL predicate of the rows to read.
     samples
-        Rows chosen at random; 0 for all.
+        Number of rows to choose at random; 0 for all rows.
     cache
-        Whether the first pass writes its batches to a temporary file, from which later passes of
-        this process read them; a text is the folder of that file. Not those in another order:
-        with ``shuffle`` each pass reads the dataset.
+        Whether the first pass writes its batches to a temporary file. Later passes of this process
+        then read them. A string is the folder of that file. A pass in another order does not use
+        the file: with ``shuffle`` each pass reads the dataset.
     with_row_id
-        Whether there is a column ``_rowid``.
+        Whether to add a column ``_rowid``.
     rank, world_size
-        Deprecated; found by themselves, or use ``sampler``.
+        Deprecated: torch supplies them, or use ``sampler``.
     shard_granularity
-        What shares are made of: ``fragment`` or ``batch``.
+        Unit of shares: ``fragment`` or ``batch``.
     batch_readahead
-        Batches read ahead.
+        Number of batches to read ahead.
     to_tensor_fn
-        From a batch to tensors; None for record batches. Called with ``hf_converter`` and
-        ``use_blob_api``.
+        Function from a batch to tensors; ``None`` for record batches. It is called with
+        ``hf_converter`` and ``use_blob_api``.
     sampler
-        Chooses rows and order; see :mod:`glaive.sampler`.
+        Chooses rows and their order; see :mod:`glaive.sampler`.
     auto_detect_rank
-        Whether rank and number of processes are asked of torch.
+        Whether to ask torch for the rank and the number of processes.
     shuffle
-        Whether rows come in an order of each epoch: see
-        :class:`~glaive.sampler.ShuffledBlockSampler`, of which ``seed`` and ``window_rows`` are.
+        Whether each epoch has its own random order of rows; see
+        :class:`~glaive.sampler.ShuffledBlockSampler` for ``seed`` and ``window_rows``.
     seed
-        Of that order, the same in all processes.
+        Seed of that order, the same in all processes.
     window_rows
-        Rows that each worker holds in memory and mixes.
+        Number of rows that each worker holds in memory and mixes.
     drop_last
-        Whether batches of fewer rows are left out; with ``shuffle``, so that all processes and
-        workers have the same number of batches.
+        Whether to omit batches with fewer rows. With ``shuffle``, all processes and workers then
+        have the same number of batches.
 
     Raises
     ------
@@ -369,13 +370,13 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self.sampler = sampler
         self.cache = cache
         self.cached_ds: BatchCache | None = None
-        self._cached: tuple[Any, ...] = ()  # the process and the rows that it is of
+        self._cached: tuple[Any, ...] = ()  # process and rows of the cache
         self.shuffle, self.seed, self.window_rows = shuffle, seed, window_rows
         self.drop_last = drop_last
         self._auto_detect_rank = auto_detect_rank
         self._place = PassState()
         self._start: PassState | None = None
-        self._numbered = False  # whether epochs are numbered here, and not in the sampler
+        self._numbered = False  # whether epochs are numbered here, not in the sampler
         self._to_tensor_fn = to_tensor_fn
         self._hf_converter = _converter(opened.schema)
         self._blobs = blob_columns(opened, columns)
@@ -395,14 +396,15 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return self.dataset.scanner(columns=self.columns).projected_schema
 
     def set_epoch(self, epoch: int) -> None:
-        """Number of the next pass, from its start: shuffled rows have an order of their own."""
+        """Set the number of the next pass, which starts at its beginning; it sets the order."""
         self.start_at(PassState(epoch=epoch))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this pass is: how many batches were given out. In a worker, those of the worker.
+        """Return the position of this pass: how many batches it has returned. Plain values.
 
-        With workers, ask the loader, a :class:`~glaive.torch.data.LanceLoader` or torchdata's
-        ``StatefulDataLoader``: they know of the workers, this object does not.
+        In a worker, this is the worker's position. With workers, ask the loader: a
+        :class:`~glaive.torch.data.LanceLoader` or torchdata's ``StatefulDataLoader``. The loader
+        knows the workers, and this object does not.
 
         Raises
         ------
@@ -412,17 +414,17 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return self.state_of(self._place if self._start is None else self._start)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on where another one was; see :meth:`state_dict`.
+        """Make the next pass continue where another pass was; see :meth:`state_dict`.
 
         Raises
         ------
         OptionError
-            The state is of another version, batch size, seed or filter, or is no state.
+            The state has another version, batch size, seed or filter, or is not a state.
         """
         self.start_at(self.place_of(state))
 
     def state_of(self, place: PassState) -> dict[str, Any]:
-        """A place in a pass as plain values."""
+        """Return a position in a pass as plain values."""
         if self.samples:
             raise OptionError(
                 "samples: rows chosen at random are others in each pass, so no pass can go on. "
@@ -431,20 +433,20 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return place.to_dict(self._identity())
 
     def place_of(self, state: object) -> PassState:
-        """The place that a state describes; ``OptionError`` if it is of other batches."""
+        """Return the position in a state; ``OptionError`` if it belongs to other batches."""
         return PassState.load(state, self._identity())
 
     def start_at(self, place: PassState | None) -> None:
-        """Let the next pass begin at a place; None for its start."""
+        """Make the next pass begin at a position; ``None`` for its start."""
         self._start = place
         self._numbered |= place is not None
 
     def _identity(self) -> dict[str, Any]:
-        """What the rows of each batch depend on."""
+        """Return everything that the rows of each batch depend on."""
         version, *commit = self.dataset.manifest.identity
         return {
             "version": version,
-            # Another dataset in its place, or a branch, has a version of this number, too.
+            # Another dataset at this URI, or a branch, may have a version with this number, too.
             "commit": " ".join(map(str, commit)),
             "rows": len(self.dataset),
             "batch_size": self.batch_size,
@@ -479,7 +481,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._place = PassState(epoch=place.epoch + 1)
 
     def _epoch(self) -> int:
-        """Number of the next pass where no state says it: the sampler's, if that was numbered."""
+        """Return the number of the next pass without a state: the sampler's, or this one's."""
         epoch = None if self._numbered else getattr(self.sampler, "epoch", None)
         return self._place.epoch if epoch is None else epoch
 
@@ -524,12 +526,12 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return batches if skips else islice(batches, place.batches, None)
 
     def _scanned_rows(self) -> int:
-        """Rows of a batch of a scan: some times as many, so that few have to be put together."""
+        """Return the rows per scanned batch: a multiple, so that few batches are joined."""
         times = default_window(self.dataset, self.batch_size) // (8 * self.batch_size)
         return self.batch_size * max(1, times)
 
     def count_batches(self, worker: int, workers: int) -> int:
-        """Batches that a worker of a loader gives out in a pass.
+        """Return the number of batches that a worker of a loader returns in a pass.
 
         Raises
         ------
@@ -564,7 +566,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return ShardedFragmentSampler(rank, world_size)
 
     def _share(self, place: PassState, workers: int | None = None) -> tuple[int | None, int | None]:
-        """The share that this process reads, and how many there are."""
+        """Return the share that this process reads, and the number of shares."""
         rank, world_size = self.rank, self.world_size
         if self._auto_detect_rank:
             workers = workers or get_mp_world_size()
@@ -576,7 +578,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return rank, world_size
 
     def _with_blobs(self, batch: pa.RecordBatch) -> dict[str, Any]:
-        """The columns, with files in place of large values, or their bytes for ``to_tensor``."""
+        """Return columns with files in place of blobs, or their bytes for ``to_tensor``."""
         columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
         ids = columns["_rowid"].to_pylist()
         if not self.with_row_id and self._to_tensor_fn is to_tensor:
@@ -590,12 +592,12 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
 
 
 def _scans(sampler: Sampler) -> bool:
-    """Whether a sampler reads rows in order, so that it does not matter in which batches."""
+    """Return whether a sampler reads rows in order, so that batches may have any size."""
     return isinstance(sampler, FullScanSampler | ShardedFragmentSampler) and _takes_offset(sampler)
 
 
 def _takes_offset(sampler: Sampler) -> bool:
-    """Whether the call of a sampler is one of glaive's, which know ``offset``."""
+    """Return whether a sampler's call is one of glaive's, which accept ``offset``."""
     call: Any = type(sampler).__call__
     known: tuple[Any, ...] = (FragmentSampler, ShardedBatchSampler, ShuffledBlockSampler)
     return any(call is one.__call__ for one in known)
@@ -616,12 +618,12 @@ def _converter(schema: pa.Schema) -> HuggingFaceConverter | None:
         ) from error
 
 
-# --- ``LanceLoader``: a ``DataLoader`` that can stop in the middle of a pass and go on later
+# --- ``LanceLoader``: a ``DataLoader`` that can stop in a pass and continue later ----------
 
 
 @dataclass(frozen=True)
 class _WithWorker:
-    """Collates a batch, and says which worker it is of."""
+    """Function that collates a batch, and adds the number of its worker."""
 
     collate: Callable[[Any], Any]
 
@@ -633,22 +635,23 @@ class _WithWorker:
 class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed for type checks
     """Batches of a :class:`LanceDataset`, read by worker processes.
 
-    Each pass is an epoch, with an order of its own if the dataset is shuffled. A pass that was left
+    Each pass is an epoch; if the dataset is shuffled, it has its own order. A pass that was left
     early begins again, unless a state is loaded.
 
     Parameters
     ----------
     dataset
-        Makes the batches, so there is no ``batch_size``.
+        Dataset that makes the batches, so you cannot give a ``batch_size``.
     num_workers
-        Processes; 0 for none.
+        Number of processes; with 0, this process reads.
     **options
-        Of ``DataLoader``: ``pin_memory``, ``multiprocessing_context``, ``prefetch_factor``, …
+        Options of ``DataLoader``: ``pin_memory``, ``multiprocessing_context``, ``prefetch_factor``,
+        …
 
     Raises
     ------
     OptionError
-        The dataset is none, or an option is one that the dataset decides.
+        The dataset has another class, or the dataset decides one of the options.
     """
 
     def __init__(self, dataset: LanceDataset, *, num_workers: int = 0, **options: Any) -> None:
@@ -670,24 +673,24 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         )
         self._shares = max(1, num_workers)
         self._place = self._start = self._beginning(0)
-        self._fresh = False  # whether workers that are kept are not where the next pass begins
+        self._fresh = False  # whether kept workers are at another position than the next pass
 
     def __len__(self) -> int:
-        """Batches of a pass from its start; with a filter, its columns are scanned.
+        """Return the number of batches of a whole pass; with a filter, scan its columns.
 
         Raises
         ------
         TypeError
-            They are not known before: ``samples``, or a foreign sampler.
+            The number is not known before: ``samples``, or a foreign sampler.
         """
         return sum(self.dataset.count_batches(at, self._shares) for at in range(self._shares))
 
     def set_epoch(self, epoch: int) -> None:
-        """Number of the next pass, from its start."""
+        """Set the number of the next pass, which starts at its beginning."""
         self._go_to(self._beginning(epoch))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass is: plain values, after each batch that was given out.
+        """Return the position of the pass as plain values, after each returned batch.
 
         Raises
         ------
@@ -698,15 +701,15 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next pass go on behind the last batch that the other one gave out.
+        """Make the next pass continue after the last batch that the other pass returned.
 
-        The same batches follow. Their order is the same, too, up to where the first worker has no
-        more.
+        The same batches follow, in the same order until the first worker has no more batches. After
+        that the order may differ.
 
         Raises
         ------
         OptionError
-            The state is of another number of workers, version, batch size, seed or filter.
+            The state has another number of workers, version, batch size, seed or filter.
         """
         place = self.dataset.place_of(state)
         place.of_worker(0, self._shares)  # refuses another number of workers
@@ -724,7 +727,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         self.dataset.start_at(start)
         batches = super().__iter__()
         if self.num_workers:
-            self.dataset.start_at(None)  # the workers have it; here nobody reads
+            self.dataset.start_at(None)  # the workers have it; this process does not read
         for found in batches:
             worker, batch = found["worker"], found.pop("batch")
             share = start.share(worker, self._shares)
@@ -742,19 +745,19 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         return PassState(epoch, by_share=(0,) * self._shares)
 
 
-# --- A dataset that one process of its own reads ahead, pass after pass -----------------
-# Unlike the workers of a loader, the process stays the same in all passes: what the dataset keeps,
-# such as a cache, is kept.
+# --- A dataset that a dedicated process reads ahead, pass after pass ----------------------
+# Unlike the workers of a loader, the process stays the same in all passes. So data that the dataset
+# keeps, such as a cache, is reused.
 
 _PATIENCE = 5.0
-"""Seconds that such a process has for the item that it is about to read."""
+"""Seconds that the process has for its current item."""
 
 
 def _read(
     create: Callable[[], Iterable[Any]], theirs: Connection, ours: Connection, ahead: int
 ) -> None:
-    """What the process does: passes over the dataset, until it is stopped, or nobody reads."""
-    theirs.close()  # a fork has it, too, and would not notice that its reader ended
+    """Read passes over the dataset until the process is stopped, or nobody reads."""
+    theirs.close()  # a fork has it, too, and would not notice the end of its reader
     items: Queue[tuple[str, Any] | None] = Queue(maxsize=ahead)
     sender = Thread(target=_send, args=(items, ours), daemon=True)
     sender.start()
@@ -770,17 +773,17 @@ def _read(
         items.put(("error", error))
     items.put(None)
     sender.join()
-    ours.poll(None)  # tensors are fetched from this process when they are read
+    ours.poll(None)  # the reader fetches tensors from this process
 
 
 def _send(items: Queue[tuple[str, Any] | None], ours: Connection) -> None:
-    """Hand out what was read; where nobody reads, drop it, so that the other thread goes on."""
+    """Send what was read. If nobody reads, drop it, so that the other thread continues."""
     while (message := items.get()) is not None:
         try:
             ours.send(message)
         except OSError:
             continue
-        except Exception as error:  # whatever pickling an item raises
+        except Exception as error:  # any exception of pickling an item
             with suppress(OSError):
                 ours.send(("error", JobError(f"AsyncDataset: an item cannot be sent: {error}")))
 
@@ -791,25 +794,25 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     Parameters
     ----------
     dataset_creator
-        Makes the dataset, in the process. It must be possible to pickle it where processes are
+        Function that makes the dataset, in the process. It must be picklable if processes are
         spawned.
     queue_size
-        Items that are read ahead.
+        Number of items to read ahead.
 
     Raises
     ------
     OptionError
-        On iteration, if it was closed.
+        On iteration, if this object was closed.
     JobError
         On iteration, if the process has ended, or an item cannot be sent or received. Or this
-        process was forked in the middle of the pass, which is that of its parent.
+        process was forked in the middle of the parent's pass.
 
     Notes
     -----
-    What the dataset raises is raised where the items are read. The pass after it begins with
-    another process. So does the pass after one that Ctrl-C, or the handler of another signal, ended
-    in the middle of an item: the rest of that item is never taken for others. A process that is
-    forked begins with another one, too.
+    An exception of the dataset is raised where the items are read. After it, the next pass begins
+    with another process. Ctrl-C, or another signal handler, may also end a pass in the middle of an
+    item. The rest of that item is useless, so the next pass begins with another process. A forked process begins with
+    another process, too.
     """
 
     def __init__(
@@ -840,8 +843,8 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             yield item
 
     def _start(self) -> Connection:
-        # No queue: one that a process is killed in the middle of writing to is waited for without
-        # end. Of a pipe this process closes the other end, and then sees that nobody writes.
+        # No queue: if a process is killed while it writes to a queue, readers wait forever. This
+        # process closes the other end of a pipe, and so notices the end of the writer.
         ours, theirs = Pipe()
         arguments = (self.dataset_creator, ours, theirs, self.queue_size)
         self._process = Process(target=_read, args=arguments, daemon=True)
@@ -851,9 +854,9 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return ours
 
     def close(self) -> None:
-        """End the process, in the middle of an item where that takes more than some seconds.
+        """End the process, in the middle of an item if that takes more than some seconds.
 
-        What it has read ahead is dropped.
+        Items that it has read ahead are dropped.
         """
         self._closed = True
         self._end()
@@ -864,17 +867,17 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         try:
             data = items.recv_bytes()
         except BaseException as error:
-            self._end()  # what is left may begin in the middle of an item
+            self._end()  # the rest may begin in the middle of an item
             if isinstance(error, EOFError | OSError):
                 raise JobError("AsyncDataset: the process that reads has ended") from error
             raise
         try:
             kind, item = ForkingPickler.loads(data)
-        except Exception as error:  # whatever unpickling an item raises
+        except Exception as error:  # any exception of unpickling an item
             kind, item = "error", JobError(f"AsyncDataset: an item cannot be received: {error}")
             item.__cause__ = error
         if kind == "error":
-            self._end()  # the process sends nothing more, and would be waited for without end
+            self._end()  # the process sends nothing more; otherwise readers would wait forever
             raise item
         return kind, item
 
@@ -884,16 +887,16 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._midway = False
         if process is None or items is None:
             return
-        if not self._origin.is_here:  # both go on for the parent
+        if not self._origin.is_here:  # both belong to the parent
             items.close()
             return
         with suppress(OSError):  # it has ended
             items.send(None)
-        items.close()  # a process that waits for room in the pipe goes on
+        items.close()  # a process that waits for space in the pipe continues
         process.join(_PATIENCE)
-        process.terminate()  # it waits for an item, maybe for ever
+        process.terminate()  # it may wait for an item forever
         process.join(_PATIENCE)
-        process.kill()  # it has the handlers of this process, which need not end it
+        process.kill()  # it has the signal handlers of this process, which need not end it
         process.join()
 
 
@@ -901,7 +904,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
 def async_dataset(
     dataset_creator: Callable[[], Iterable[Any]], *, queue_size: int = 4
 ) -> Iterator[AsyncDataset]:
-    """An :class:`AsyncDataset` that is closed at the end of the block."""
+    """Yield an :class:`AsyncDataset` that is closed at the end of the block."""
     dataset = AsyncDataset(dataset_creator, queue_size=queue_size)
     try:
         yield dataset

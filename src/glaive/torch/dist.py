@@ -1,6 +1,6 @@
 """Ranks of processes and workers, under the names of ``lance.torch.dist``.
 
-Without torch there is one process.
+Without torch there is a single process.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ __all__ = [
 
 
 def _distributed() -> Any:
-    """``torch.distributed`` if this process uses it."""
+    """Return ``torch.distributed`` if this process uses it."""
     distributed = sys.modules.get("torch.distributed")
     used = distributed is not None and distributed.is_available() and distributed.is_initialized()
     return distributed if used else None
 
 
 def _worker() -> Any:
-    """What a loader says of this worker; None in a process that is none."""
+    """Return the loader's information about this worker; ``None`` in other processes."""
     data = sys.modules.get("torch.utils.data")
     return None if data is None else data.get_worker_info()
 
 
 def get_dist_world_size() -> int:
-    """Processes of ``torch.distributed``; 1 if it is not used."""
+    """Return the number of processes of ``torch.distributed``; 1 if it is not used."""
     distributed = _distributed()
     return 1 if distributed is None else int(distributed.get_world_size())
 
 
 def get_dist_rank() -> int:
-    """Number of this process of ``torch.distributed``; 0 if it is not used."""
+    """Return the number of this process of ``torch.distributed``; 0 if it is not used."""
     distributed = _distributed()
     return 0 if distributed is None else int(distributed.get_rank())
 
 
 def process_of_group(sent: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Number of this process of ``torch.distributed``, and how many there are.
+    """Return the number of this process of ``torch.distributed``, and the process count.
 
     Parameters
     ----------
     sent
-        The same in the process that sent an object here: a worker that was spawned, not forked,
-        does not use ``torch.distributed``, but is of a process that may.
+        The same numbers in the process that sent an object here. A spawned worker does not use
+        ``torch.distributed``, but the process that started it may.
     """
     if sent is not None and _worker() is not None and _distributed() is None:
         return sent
@@ -59,22 +59,22 @@ def process_of_group(sent: tuple[int, int] | None = None) -> tuple[int, int]:
 
 
 def get_mp_world_size() -> int:
-    """Workers of the loader; 1 in a process that is none."""
+    """Return the number of workers of the loader; 1 in a process without a loader."""
     worker = _worker()
     return 1 if worker is None else int(worker.num_workers)
 
 
 def get_mp_rank() -> int:
-    """Number of this worker of the loader; 0 in a process that is none."""
+    """Return the number of this worker of the loader; 0 in a process without a loader."""
     worker = _worker()
     return 0 if worker is None else int(worker.id)
 
 
 def get_global_world_size() -> int:
-    """Processes times workers."""
+    """Return the number of processes times workers."""
     return get_dist_world_size() * get_mp_world_size()
 
 
 def get_global_rank() -> int:
-    """Number of this worker among those of all processes."""
+    """Return the number of this worker among the workers of all processes."""
     return get_dist_rank() * get_mp_world_size() + get_mp_rank()

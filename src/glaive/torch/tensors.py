@@ -1,7 +1,7 @@
 """Batches as tensors: without a copy where Arrow's memory allows.
 
-A program may change tensors in place, as ``batch.sub_(mean)`` does. So what lies in the map of a
-file, which the system lets nobody write to, is copied.
+A program may change tensors in place, as ``batch.sub_(mean)`` does. So glaive copies values from
+the map of a file, because the system does not allow to write to it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def to_tensor(
     use_blob_api: bool = False,  # noqa: ARG001  # given to all such functions
     **options: Any,
 ) -> Any:
-    """The columns of a batch as tensors.
+    """Convert the columns of a batch to tensors.
 
-    Numbers and booleans become one dimension, fixed-size lists two, image tensors those of the
-    images. Nulls of floats become NaN; integers with nulls become doubles, so. Texts and binary
-    values become lists of ``str`` and ``bytes``, lists of several lengths become lists of tensors,
-    with None for nulls; structs become dictionaries of their members.
+    Numbers and booleans become tensors of one dimension, fixed-size lists of two. Image tensors get
+    the dimensions of the images. Nulls of floats become NaN, and so do nulls of integers, which
+    become doubles. Strings and binary values become lists of ``str`` and ``bytes``. Lists of
+    several lengths become lists of tensors, with ``None`` for nulls. Structs become dictionaries.
 
     Parameters
     ----------
     batch
         A batch, or columns by name.
     uint64_as_int64
-        Whether unsigned numbers of 64 bit are taken for signed ones.
+        Whether to convert unsigned 64-bit numbers to signed numbers.
     hf_converter
-        Converts columns of Hugging Face datasets; see :mod:`glaive.hf`.
+        Converter of columns of Hugging Face datasets; see :mod:`glaive.hf`.
     use_blob_api
         Whether there are blob files among the columns.
 
@@ -62,9 +62,9 @@ def to_tensor(
     Raises
     ------
     SchemaError
-        A column has no tensor: times, decimals, nulls among booleans, blob files.
+        A column cannot become a tensor: times, decimals, nulls among booleans, blob files.
     FormatError
-        A text is damaged.
+        A string is damaged.
     """
     columns = (
         dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -111,7 +111,7 @@ def _tensor(name: str, column: Any, hf_converter: Any, *, uint64_as_int64: bool)
 
 
 def _vectors(column: Any, shape: tuple[int, ...], *, uint64_as_int64: bool) -> Any:
-    """Fixed-size lists of numbers, as one tensor; None for other types."""
+    """Return fixed-size lists of numbers as one tensor; ``None`` for other types."""
     if not pa.types.is_fixed_size_list(column.type):
         return None
     size = column.type.list_size
@@ -145,13 +145,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def python_values(what: str, rows: Any) -> Any:
-    """Values, or rows of a table, as Python has them.
+    """Return values, or rows of a table, as Python objects.
 
     Raises
     ------
     FormatError
-        It does not have one: a damaged text, a time beyond the year 9999, or one of a zone that
-        nobody knows.
+        Python cannot represent a value: a damaged string, a time beyond the year 9999, or a time in
+        an unknown zone.
     """
     try:
         return rows.to_pylist()
@@ -163,7 +163,7 @@ def python_values(what: str, rows: Any) -> Any:
 
 
 def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
-    """Values that no tensor holds (texts, structs, lists of several lengths); None for others."""
+    """Convert values that no tensor can hold (strings, structs, lists), else ``None``."""
     kind = column.type
     if _is_text(kind):
         return python_values(f"column {name!r}", column)
@@ -191,10 +191,10 @@ def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
 
 
 def cut_apart(tensor: Any, lengths: list[int]) -> list[Any]:
-    """Consecutive parts of a tensor, over its memory.
+    """Split a tensor into consecutive parts that share its memory.
 
-    To PyTorch those of ``torch.split`` are one tensor: to change one of them in place fails the
-    backward pass of all others. These are as independent as the memory that each has for itself.
+    PyTorch treats the parts of ``torch.split`` as one tensor. If you change one of them in place,
+    the backward pass of all others fails. The parts returned here are independent.
     """
     return list(torch.unsafe_split_with_sizes(tensor, lengths))
 
@@ -205,7 +205,7 @@ def _present(column: Any) -> list[bool]:
 
 
 def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
-    """A tensor of one dimension; None if the type has none."""
+    """Return a tensor of one dimension; ``None`` if the type has none."""
     kind = values.type
     if getattr(kind, "extension_name", "") == "lance.bfloat16":
         return _brain_floats(values)
@@ -223,9 +223,9 @@ def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
 
 
 def _writable(values: Any) -> Any:
-    """Numbers without nulls, in memory that may be written to.
+    """Return numbers without nulls in writable memory.
 
-    The copy is one of Arrow's, whose memory is used again: torch's takes ten times as long.
+    Arrow makes the copy, because it reuses memory: torch's copy takes ten times as long.
     """
     memory = owner = values.buffers()[1]
     while owner is not None and owner.parent is not None:
@@ -254,7 +254,7 @@ def _brain_floats(values: Any) -> Any:
 
 
 def concat_batches(bs: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of several batches as one."""
+    """Join the rows of several batches to one batch."""
     columns = [
         pa.concat_arrays([batch.column(at) for batch in bs]) for at in range(bs[0].num_columns)
     ]
@@ -262,23 +262,23 @@ def concat_batches(bs: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of ``size`` rows, but the last; slices where one batch has them."""
+    """Yield the rows in batches of ``size``, except the last; without a copy if possible."""
     for slices in slices_of_rows(batches, size):
         yield concat_batches(slices) if len(slices) > 1 else slices[0]
 
 
-# --- Memory in which a worker of a loader hands the tensors of a batch to the process that trains
-# torch moves each tensor into memory of its own and sends a descriptor for it through a socket,
-# which takes longer than reading the batch. Here all tensors of a batch lie in one block, which
-# the worker keeps: it is used again once the tensors are deleted. The other process maps the block
-# for as long as a tensor of it lives, and holds nothing else; so nothing is left behind whoever is
-# killed.
+# --- Shared memory with the tensors that a loader's worker passes to the training process
+# torch moves each tensor into its own shared memory and sends a descriptor for it through a socket,
+# which takes longer than reading the batch. Here all tensors of a batch are in one block, which the
+# worker keeps. The worker reuses the block once the tensors are deleted. The other process maps the
+# block for as long as a tensor of it lives, and holds nothing else. So nothing is left if any of
+# the processes is killed.
 
 HEAD = 64
-"""Bytes of a block before its data: the first one says who uses the block."""
+"""Bytes of a block before its data: the first byte says who uses the block."""
 
 BlockAddress = tuple[int, int, int, int]
-"""Process, descriptor and inode of a block, and how many of its bytes are used."""
+"""Process, descriptor and inode of a block, and the number of its used bytes."""
 
 _FREE, _LENT, _ABANDONED = 0, 1, 2
 _MOST_BLOCKS = 64
@@ -286,7 +286,7 @@ _MOST_FREE_BLOCKS = 4
 
 
 class _Forks:
-    """Counts the forks of this process: what was mapped before one is mapped in the child, too."""
+    """Count of the forks of this process: its maps are mapped in each child, too."""
 
     count = 0
 
@@ -300,7 +300,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Block:
-    """A block of memory that has no name and lives until nobody maps it or has it open."""
+    """Block of memory without a name, which lives as long as a process maps or opens it."""
 
     def __init__(self, size: int) -> None:
         self.descriptor = os.memfd_create("glaive-batch")
@@ -319,7 +319,7 @@ class _Block:
 
 
 class _Blocks:
-    """The blocks of this process. A block that is too small is replaced by a larger one."""
+    """The blocks of this process. A block that is too small is replaced by a larger block."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -327,7 +327,7 @@ class _Blocks:
         self._lock = Lock()
 
     def lend(self, size: int) -> _Block | None:
-        """A free block of ``size`` bytes behind its head; None if too many are in use."""
+        """Return a free block for ``size`` bytes of data; ``None`` if too many are in use."""
         with self._lock:
             if self._process != os.getpid():  # a fork: the blocks are the parent's
                 self._process, self._blocks = os.getpid(), []
@@ -335,7 +335,7 @@ class _Blocks:
             free = [at for at, state in enumerate(states) if state == _FREE]
             chosen = next((at for at in free if len(self._blocks[at].memory) >= HEAD + size), None)
             unused = [at for at in free if at != chosen]
-            # Without one that is large enough, a block that is too small makes room.
+            # If no block is large enough, a block that is too small is released first.
             kept = set(unused[: _MOST_FREE_BLOCKS - (chosen is None)])
             block = None if chosen is None else self._blocks[chosen]
             self._blocks = [
@@ -356,14 +356,14 @@ _blocks = _Blocks()
 
 
 def lend(size: int) -> tuple[int, BlockAddress] | None:
-    """Where in memory there is a block with ``size`` bytes behind its head, and its address.
+    """Return the address in memory of a block for ``size`` bytes of data, and the block's address.
 
-    None if other processes hold too many blocks already, or the system has no more.
+    ``None`` if other processes hold too many blocks already, or the system has no memory left.
     """
     try:
         block = _blocks.lend(size)
     except OSError:
-        return None  # no descriptors or no memory: torch's way may still work, or say what is wrong
+        return None  # no descriptors or no memory: torch's way may work, or report the problem
     if block is None:
         return None
     address = (os.getpid(), block.descriptor, block.inode, HEAD + size)
@@ -371,7 +371,7 @@ def lend(size: int) -> tuple[int, BlockAddress] | None:
 
 
 class MappedBlock(mmap.mmap):
-    """A block of another process; when it is deleted, that process may use the block again."""
+    """A block of another process, which may reuse the block once this object is deleted."""
 
     _forks = 0
     _owner = 0
@@ -383,7 +383,7 @@ class MappedBlock(mmap.mmap):
         Raises
         ------
         JobError
-            The process that has the block has ended.
+            The process that owns the block has ended.
         """
         process, descriptor, inode, size = address
         place = f"/proc/{process}/fd/{descriptor}"
@@ -400,10 +400,10 @@ class MappedBlock(mmap.mmap):
         block._forks, block._owner = _Forks.count, os.getpid()
         return block
 
-    # Defaults, since a program that ends deletes names of modules before its last batches.
+    # Defaults, because a program that ends deletes names of modules before its last batches.
     def __del__(self, getpid: Any = os.getpid, forks: Any = _Forks) -> None:
         if self._owner == getpid():
-            # A child that was forked meanwhile may still read it: then it is not used again.
+            # A child that was forked meanwhile may still read the block: then it is not reused.
             self[0] = _FREE if self._forks == forks.count else _ABANDONED
 
 
@@ -415,11 +415,11 @@ def _ended(process: int, found: str) -> str:
 
 
 def lends_memory() -> bool:
-    """Whether the system has what this takes: nameless memory, opened through ``/proc``."""
+    """Return whether the system has memory without names that ``/proc`` can open."""
     if not hasattr(os, "memfd_create"):
         return False
     try:
-        # Whether the parent may be looked at is the same question as whether it may look here.
+        # Access to the parent is the same question as the parent's access to this process.
         next(Path(f"/proc/{os.getppid()}/fd").iterdir())
         block = _Block(mmap.PAGESIZE)
         MappedBlock.at((os.getpid(), block.descriptor, block.inode, mmap.PAGESIZE))
@@ -428,25 +428,25 @@ def lends_memory() -> bool:
     return True
 
 
-# --- Batches that workers of a loader send with all their tensors in one block of shared memory
+# --- Batches that workers of a loader send with all tensors in one block of shared memory -
 
 _ALIGNMENT = 64
 _FEW_PIECES = 4
-"""Tensors of a list that are sent one by one."""
+"""Most tensors of a list that are sent one by one."""
 
 _PLAIN = {str, bytes, int, float, bool, type(None)}
 
 
 class SharedBatch(dict[Any, Any]):
-    """A batch in a worker; the process that receives it finds a plain dictionary.
+    """A batch in a worker; the receiving process gets a plain dictionary.
 
-    Only what processes send to each other is made so. Pickled in any other way, or copied, it is
-    a dictionary like others.
+    It is special only when it is sent to another process. If it is pickled in another way, or
+    copied, it is an ordinary dictionary.
     """
 
 
 def for_sending(batch: Any) -> Any:
-    """The batch; in a worker, if it is a dictionary, as one that is sent in shared memory."""
+    """Return the batch; in a worker, a dictionary that is sent in shared memory."""
     if type(batch) is dict and get_worker_info() is not None:
         return SharedBatch(batch)
     return batch
@@ -454,17 +454,17 @@ def for_sending(batch: Any) -> Any:
 
 @dataclass(frozen=True)
 class Collate:
-    """Collates, and sends what that makes in shared memory if it is a dictionary."""
+    """Function that collates, and makes dictionaries that are sent in shared memory."""
 
     collate: Callable[[Any], Any]
 
     def __call__(self, items: Any) -> Any:
-        """A batch of the items."""
+        """Collate the items to a batch."""
         return for_sending(self.collate(items))
 
 
 class _Place(NamedTuple):
-    """A tensor of a batch: its bytes in the block, and how it lies there."""
+    """A tensor of a batch: its bytes in the block, its type and its layout."""
 
     start: int
     size: int
@@ -474,21 +474,21 @@ class _Place(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Tensors that lie one behind the other: all of them as one, and the lengths; -1 for None."""
+    """Adjacent tensors: all of them as one, and their lengths; -1 for ``None``."""
 
     whole: _Place
     lengths: list[int]
 
 
 class _Copies:
-    """The tensors to be copied into a block, each with its place."""
+    """Tensors to copy into a block, each with its place."""
 
     def __init__(self) -> None:
         self.tensors: list[tuple[Any, _Place]] = []
         self.end = HEAD
 
     def add(self, tensor: Any, shape: Sequence[int], strides: Sequence[int]) -> _Place:
-        """Return the place of a tensor with this shape, whose memory begins with the given one."""
+        """Add a tensor whose memory begins with the given one's; return its place."""
         last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
         size = (1 + last) * tensor.element_size()
         place = _Place(self.end, size, tensor.dtype, tuple(shape), tuple(strides))
@@ -498,7 +498,7 @@ class _Copies:
 
 
 def _fits(tensor: Any) -> bool:
-    """Whether a tensor is nothing but its memory, which is of this process alone."""
+    """Return whether a tensor is only memory, which belongs to this process alone."""
     return (
         type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"
@@ -510,7 +510,7 @@ def _fits(tensor: Any) -> bool:
 
 
 def _without_tensors(value: Any, copies: _Copies) -> Any:
-    """The same value with places in place of tensors."""
+    """Return the same value with places instead of tensors."""
     kind = type(value)
     if kind is dict or kind is SharedBatch:
         return {key: _without_tensors(one, copies) for key, one in value.items()}
@@ -525,9 +525,10 @@ def _without_tensors(value: Any, copies: _Copies) -> Any:
 
 
 def _as_pieces(values: list[Any], copies: _Copies) -> _Pieces | None:
-    """A list column as what it was cut from; None where the tensors lie anywhere.
+    """Return a list column as the tensor it was cut from; ``None`` if it was not cut.
 
-    A place for each of a thousand tensors takes the process that trains longer than all others.
+    If each of a thousand tensors had a place, the training process would take longer for the places
+    than for everything else.
     """
     tensors = [one for one in values if one is not None]
     filled = [one for one in tensors if type(one) is torch.Tensor and one.numel()]
@@ -555,7 +556,7 @@ def _as_pieces(values: list[Any], copies: _Copies) -> _Pieces | None:
             end += size * one.numel()
     lengths = [-1 if one is None else len(one) for one in values]
     rows = sum(max(0, length) for length in lengths)
-    # Not the strides of the first, which may be anything for a dimension of one.
+    # The strides of the first tensor may be anything for a dimension of one.
     strides = tuple(prod(shape[at:]) for at in range(first.dim()))
     whole = copies.add(first, (rows, *shape), strides)
     return _Pieces(whole, lengths)
@@ -586,15 +587,15 @@ def _lends() -> bool:
 
 
 def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
-    """What is sent: where the tensors are, and the batch without them."""
+    """Return what to send: the address of the tensors, and the batch without them."""
     copies = _Copies()
     rest = _without_tensors(batch, copies)
     lent = lend(copies.end - HEAD) if copies.tensors and _lends() else None
     if lent is None:
         return dict, (dict(batch),)
     memory, address = lent
-    # Not by torch: this thread may be stopped when the worker ends, which torch's calls that let go
-    # of the interpreter answer by aborting the process.
+    # torch must not copy: this thread may be stopped when the worker ends. Calls of torch that
+    # release the interpreter lock then abort the process.
     for tensor, place in copies.tensors:
         ctypes.memmove(memory + place.start, tensor.data_ptr(), place.size)
     return _received, (address, rest)
@@ -605,7 +606,7 @@ def _received(address: BlockAddress, rest: Any) -> Any:
     return _with_tensors(rest, MappedBlock.at(address))
 
 
-# ForkingPickler is what queues between processes use; pickles in files are made without it.
+# Queues between processes use ForkingPickler; pickles in files do not.
 ForkingPickler.register(SharedBatch, _reduced)
 
 
@@ -620,7 +621,7 @@ class TensorDataset(Dataset):  # type: ignore[misc]  # torch is not installed fo
     data
         A tensor or NumPy array.
     batch_size
-        Rows of a batch.
+        Number of rows of a batch.
     """
 
     def __init__(self, data: Any, batch_size: int) -> None:

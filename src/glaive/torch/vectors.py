@@ -1,7 +1,6 @@
-"""Vectors on a device of torch: distances, k-means, true neighbours, and models of IVF and PQ.
+"""Vectors on a torch device: distances, k-means, true neighbours, and models of IVF and PQ.
 
-Rows are streamed: what is held in memory is a sample while centroids are trained, and a batch
-afterwards.
+Rows are streamed. In memory is a sample while centroids are trained, and a batch afterwards.
 """
 
 from __future__ import annotations
@@ -29,34 +28,34 @@ from glaive.sampler import maybe_sample
 from glaive.torch import datasets, preferred_device
 from glaive.torch.tensors import TensorDataset, to_tensor
 
-# --- Distances between vectors in tensors, of all pairs or to the nearest, on any device
+# --- Distances between vectors in tensors, of all pairs or to the nearest, on any device --
 
 _PAIRS = 1 << 24
-"""Distances that are held at once: 64 MiB of ``float32``."""
+"""Most distances in memory at once: 64 MiB of ``float32``."""
 
 Nearest = tuple[Any, Any]
 """Numbers of the nearest vectors, and the distances to them."""
 
 
 def pairwise_cosine(x: Any, y: Any, *, y2: Any = None) -> Any:
-    """Cosine distances of all pairs.
+    """Return the cosine distances of all pairs.
 
     Parameters
     ----------
     x, y
         Tensors of shape ``(m, dimension)`` and ``(n, dimension)``.
     y2
-        The lengths of the vectors of ``y``, if they are known.
+        Lengths of the vectors of ``y``, if known. Shape ``(n,)``.
 
     Returns
     -------
     tensor
-        Of shape ``(m, n)``.
+        Distances. Shape ``(m, n)``.
 
     Raises
     ------
     OptionError
-        A tensor is no matrix.
+        A tensor does not have two dimensions.
     """
     _check_matrices(x, y)
     lengths = torch.linalg.norm(y, dim=1) if y2 is None else y2
@@ -64,24 +63,25 @@ def pairwise_cosine(x: Any, y: Any, *, y2: Any = None) -> Any:
 
 
 def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
-    """Squared Euclidean distances of all pairs.
+    """Return the squared Euclidean distances of all pairs.
 
     Parameters
     ----------
     x, y
         Tensors of shape ``(m, dimension)`` and ``(n, dimension)``, of one type.
     y2
-        The squared lengths of the vectors of ``y``, if they are known.
+        Squared lengths of the vectors of ``y``, if known. Shape ``(n,)``.
 
     Returns
     -------
     tensor
-        Of shape ``(m, n)`` and the type of ``x``; floats of 16 bits are summed in ``float32``.
+        Distances with the type of ``x``; 16-bit floats are summed in ``float32``. Shape
+        ``(m, n)``.
 
     Raises
     ------
     OptionError
-        A tensor is no matrix, or types differ.
+        A tensor does not have two dimensions, or types differ.
     """
     _check_matrices(x, y)
     if x.dtype != y.dtype or (y2 is not None and y2.dtype != x.dtype):
@@ -93,19 +93,19 @@ def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
 
 
 def argmin_l2(x: Any, y: Any) -> Nearest:
-    """The nearest vector of ``y`` for each of ``x``.
+    """Find the nearest vector of ``y`` for each vector of ``x``.
 
     Returns
     -------
     tuple of tensor
-        Squared Euclidean distances and numbers, both of shape ``(m, 1)``.
+        Squared Euclidean distances and numbers. Shape ``(m, 1)`` each.
     """
     distances, numbers = torch.cdist(_summable(x), _summable(y)).min(dim=1, keepdim=True)
     return distances.pow(2).to(x.dtype), numbers
 
 
 def l2_distance(vectors: Any, centroids: Any, y2: Any = None) -> Nearest:  # noqa: ARG001  # pylance's
-    """The nearest centroid of each vector by squared Euclidean distance.
+    """Find the nearest centroid of each vector by squared Euclidean distance.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def l2_distance(vectors: Any, centroids: Any, y2: Any = None) -> Nearest:  # noq
     Returns
     -------
     tuple of tensor
-        Numbers of centroids, -1 for vectors with NaN, and distances, both of shape ``(n,)``.
+        Numbers of centroids, -1 for vectors with NaN, and distances. Shape ``(n,)`` each.
 
     Raises
     ------
     OptionError
-        A tensor is no matrix.
+        A tensor does not have two dimensions.
     """
 
     def nearest(part: Any) -> Nearest:
@@ -133,7 +133,7 @@ def l2_distance(vectors: Any, centroids: Any, y2: Any = None) -> Nearest:  # noq
 
 
 def cosine_distance(vectors: Any, centroids: Any) -> Nearest:
-    """The nearest centroid of each vector by cosine distance; otherwise as :func:`l2_distance`."""
+    """Find the nearest centroid of each vector by cosine distance, like :func:`l2_distance`."""
     lengths = torch.linalg.norm(centroids, dim=-1)
 
     def nearest(part: Any) -> Nearest:
@@ -144,7 +144,9 @@ def cosine_distance(vectors: Any, centroids: Any) -> Nearest:
 
 
 def dot_distance(x: Any, y: Any) -> Nearest:
-    """The nearest of ``y`` for each of ``x`` by ``1 - dot``; otherwise as :func:`l2_distance`."""
+    """Find the nearest vector of ``y`` for each of ``x`` by ``1 - dot``, like
+    :func:`l2_distance`.
+    """
 
     def nearest(part: Any) -> Nearest:
         distances, numbers = (1 - part @ y.T).min(dim=1)
@@ -154,7 +156,7 @@ def dot_distance(x: Any, y: Any) -> Nearest:
 
 
 def _in_parts(nearest: Callable[[Any], Nearest], vectors: Any, centroids: Any) -> Nearest:
-    """The nearest of all vectors, with so many distances at once as memory is taken for."""
+    """Find the nearest of all vectors in parts, so that the distances fit into memory."""
     _check_matrices(vectors, centroids)
     parts = vectors.split(max(1, _PAIRS // max(1, len(centroids))))
     found = [nearest(part) for part in parts]
@@ -164,7 +166,7 @@ def _in_parts(nearest: Callable[[Any], Nearest], vectors: Any, centroids: Any) -
 
 
 def _summable(values: Any) -> Any:
-    """Floats of 16 bits as ``float32`` on the processor, which multiplies no matrices of them."""
+    """Return 16-bit floats as ``float32`` on the processor, which cannot multiply them."""
     short = values.dtype in (torch.float16, torch.bfloat16)
     return values.float() if short and values.device.type == "cpu" else values
 
@@ -178,11 +180,11 @@ def _check_matrices(x: Any, y: Any) -> None:
 
 _BATCH_ROWS = 10_240
 _NOISE = 0.01
-"""How far apart the two halves of a cluster start that replaces an empty one, relative."""
+"""Relative distance between the halves of a split cluster, which replace an empty cluster."""
 
 
 class KMeans:
-    """Clusters of vectors around centroids, trained on a device of torch.
+    """Clusters of vectors around centroids, trained on a torch device.
 
     Parameters
     ----------
@@ -193,20 +195,20 @@ class KMeans:
     init
         Only ``random``: centroids start at vectors chosen at random.
     max_iters
-        Passes over the vectors at most.
+        Most passes over the vectors.
     tolerance
-        Training ends when the sum of distances changes less than this, relative to it.
+        Training ends when the sum of distances changes by less than this share of it.
     centroids
-        Tensor of shape ``(k, dimension)`` to start from; needed where :meth:`fit` gets a loader.
+        Tensor of shape ``(k, dimension)`` to start from; required if :meth:`fit` gets a loader.
     seed
-        Of the choice at random.
+        Seed of the random choice.
     device
-        Of torch; default: CUDA or MPS if there is one.
+        Device of torch; default: CUDA or MPS if available, else the processor.
 
     Raises
     ------
     OptionError
-        The metric or ``init`` is not known.
+        The metric or ``init`` is unknown.
     """
 
     def __init__(  # pylance's parameters
@@ -236,14 +238,13 @@ class KMeans:
         return f"KMeans(k={self.k}, metric={self.metric}, device={self.device})"
 
     def fit(self, data: Any, column: str | None = None) -> None:
-        """Train the centroids, from those there are.
+        """Train the centroids, starting with the current centroids if there are any.
 
         Parameters
         ----------
         data
-            Vectors: a tensor or array of shape ``(n, dimension)``, or an Arrow array of
-            fixed-size lists; or an iterable of such tensors, such as a loader, which is read
-            once per pass.
+            Vectors: a tensor or array of shape ``(n, dimension)``, or an Arrow array of fixed-size
+            lists. Or an iterable of such tensors, such as a loader, which is read once per pass.
         column
             The column of vectors, if the batches of the iterable are dictionaries.
 
@@ -252,7 +253,7 @@ class KMeans:
         OptionError
             The data is something else.
         TrainingError
-            There are fewer vectors than clusters, or no centroids to start from for an iterable.
+            There are fewer vectors than clusters. Or an iterable is given without centroids.
         """
         batches: Iterable[Any] = data
         if isinstance(data, torch.Tensor | np.ndarray | pa.Array):
@@ -272,7 +273,7 @@ class KMeans:
                 return
 
     def transform(self, data: Any) -> Any:
-        """The cluster of each vector, -1 for those with NaN; ``data`` as for :meth:`fit`."""
+        """Return the cluster of each vector, -1 with NaN; see :meth:`fit` for ``data``."""
         if self.centroids is None:
             raise TrainingError("KMeans must fit (train) first: call fit, or pass centroids")
         return self._nearest(self._vectors(data))[0]
@@ -287,7 +288,7 @@ class KMeans:
         return vectors[torch.from_numpy(chosen).to(vectors.device)]
 
     def _improve(self, batches: Iterable[Any], column: str | None) -> float:
-        """Move each centroid to the mean of its vectors; returns the sum of distances before."""
+        """Move each centroid to the mean of its vectors; return the previous sum of distances."""
         sums = torch.zeros_like(self.centroids, dtype=torch.float32)
         counts = torch.zeros(len(sums), device=self.device)
         total = torch.zeros((), device=self.device)
@@ -312,7 +313,7 @@ class KMeans:
         return measure(self._comparable(vectors), self.centroids.to(self.device))
 
     def _comparable(self, vectors: Any) -> Any:
-        """Of length 1 for cosine, so that Euclidean distances have their order."""
+        """Normalise vectors for cosine, so that Euclidean distances have the same order."""
         return torch.nn.functional.normalize(vectors) if self.metric == "cosine" else vectors
 
     def _vectors(self, data: Any) -> Any:
@@ -332,7 +333,7 @@ class KMeans:
 
 
 def _without_empty(sums: Any, counts: Any) -> Any:
-    """Means, with the halves of the largest clusters in place of empty ones."""
+    """Return means, with halves of the largest clusters in place of empty clusters."""
     means = sums / counts.clamp(min=1)[:, None]
     for empty in (counts == 0).nonzero().flatten().tolist():
         largest = int(counts.argmax())
@@ -342,11 +343,11 @@ def _without_empty(sums: Any, counts: Any) -> Any:
     return means
 
 
-# --- True neighbours of vectors, by comparing all, and what share of them a search found
+# --- True neighbours of vectors by brute force, and the recall of a search ----------------
 
 
 def sort_tensors(source: Any, other: Any, k: int) -> tuple[Any, Any]:
-    """Sort each row of ``source``, and ``other`` like it; the first ``k`` columns of both."""
+    """Sort each row of ``source``, and ``other`` like it; return the first ``k`` columns."""
     values, order = torch.sort(source, dim=1)
     return values[:, :k], torch.gather(other, 1, order[:, :k])
 
@@ -360,38 +361,38 @@ def ground_truth(  # pylance's parameters
     batch_size: int = 10_240,
     device: Any = None,
 ) -> Any:
-    """Row ids of the nearest vectors, nearest first, by comparing all.
+    """Find the row ids of the nearest vectors by brute force, nearest first.
 
-    Distances are computed in ``float64``: those of vectors far from the origin are small
-    differences of large numbers.
+    Distances are computed in ``float64``, because distances of vectors far from the origin are
+    small differences of large numbers.
 
     Parameters
     ----------
     ds
         The dataset.
     column
-        The vectors.
+        Column of vectors.
     query
         Array or tensor of shape ``(n, dimension)``.
     metric_type
         ``L2`` or ``cosine``.
     k
-        Neighbours of each query.
+        Number of neighbours of each query.
     batch_size
-        Rows that are read at once.
+        Number of rows to read at once.
     device
-        Of torch; default: CUDA or MPS if there is one. MPS, which has no ``float64``, holds the
-        result only.
+        Device of torch; default: CUDA or MPS if available, else the processor. MPS, which lacks
+        ``float64``, only holds the result.
 
     Returns
     -------
     tensor
-        ``int64`` of shape ``(n, k)``; fewer columns where there are fewer rows.
+        Row ids, ``int64``. Shape ``(n, k)``; fewer columns if the dataset has fewer rows.
 
     Raises
     ------
     OptionError
-        The metric is not known.
+        The metric is unknown.
     """
     measures = {"l2": pairwise_l2, "cosine": pairwise_cosine}
     measure = measures.get(metric_type.lower())
@@ -412,7 +413,7 @@ def ground_truth(  # pylance's parameters
 
 
 def recall(expected: Any, actual: Any) -> Any:
-    """The share of each row of ``expected`` that is in that row of ``actual``, as an array."""
+    """Return for each row the share of ``expected`` that ``actual`` contains, as an array."""
     left, right = np.asarray(expected), np.asarray(actual)
     if left.shape != right.shape:
         raise OptionError(f"recall: shapes differ: {left.shape} and {right.shape}")
@@ -421,7 +422,7 @@ def recall(expected: Any, actual: Any) -> Any:
 
 
 def infer_vector_column(ds: LanceDataset) -> str | None:
-    """The first column of vectors; None if there is none."""
+    """Return the first column of vectors; ``None`` if the dataset has none."""
     for column in ds.schema:
         if pa.types.is_fixed_size_list(column.type):
             return column.name
@@ -430,11 +431,11 @@ def infer_vector_column(ds: LanceDataset) -> str | None:
     return None
 
 
-# --- Training of IVF and PQ on a device of torch, and what rows become by it ------------
-# The functions of ``lance.vector`` that take an accelerator. Rows are streamed: what is held in
-# memory is a sample while centroids are trained, and a batch afterwards.
+# --- Training of IVF and PQ on a torch device, and assignment of rows ---------------------
+# The functions of ``lance.vector`` that take an accelerator. Rows are streamed. In memory is a
+# sample while centroids are trained, and a batch afterwards.
 
-# --- Vectors of a dataset on a device of torch: read, assigned to partitions, encoded, written
+# --- Vectors of a dataset on a torch device: read, assign to partitions, encode, write ----
 
 CODES = 256
 """Centroids of each part of a codebook: a code is a byte."""
@@ -444,12 +445,12 @@ Destination = str | os.PathLike[str] | None
 
 
 def opened_dataset(dataset: Dataset) -> LanceDataset:
-    """The dataset, opened if it is a place."""
+    """Return the dataset, opened if a path or URI is given."""
     return dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
 
 
 def device_of(accelerator: Any) -> Any:
-    """The device of torch; ``OptionError`` for a name that is none of an accelerator."""
+    """Return the torch device; ``OptionError`` for a name that is not an accelerator."""
     if isinstance(accelerator, str) and not re.fullmatch(r"cuda(:\d+)?|mps", accelerator):
         raise OptionError(
             "Train ivf centroids on accelerator: only support 'cuda' or 'mps' as accelerator, got "
@@ -459,7 +460,7 @@ def device_of(accelerator: Any) -> Any:
 
 
 def number_type(dataset: LanceDataset, column: str) -> Any:
-    """NumPy type of the numbers of a column of vectors."""
+    """Return the NumPy type of the numbers of a column of vectors."""
     kind: Any = dataset.lance_schema.find(column)[-1].to_arrow().type
     return NUMPY_TYPES[kind.value_type]
 
@@ -467,7 +468,7 @@ def number_type(dataset: LanceDataset, column: str) -> Any:
 def sample_of(
     dataset: LanceDataset, column: str, rows: int, device: Any, *, filter_nan: bool
 ) -> Any:
-    """Vectors of rows chosen at random, on the device."""
+    """Read vectors of rows chosen at random, to the device."""
     present = _is_present(dataset, column) if filter_nan else None
     batches = maybe_sample(dataset, rows, [column], filt=present)
     found = [_tensor(batch.column(0)) for batch in batches if batch.num_rows]
@@ -486,7 +487,7 @@ def rows_of(
     filter_nan: bool,
     sample_size: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Ids of rows, and their vectors on the device, batch by batch."""
+    """Yield ids of rows, and their vectors on the device, batch by batch."""
     present = _is_present(dataset, column) if filter_nan else None
     batches: Iterable[pa.RecordBatch] = (
         maybe_sample(dataset, sample_size, [column, "_rowid"], batch_size, filt=present)
@@ -499,9 +500,9 @@ def rows_of(
 
 
 def assigned(rows: Iterable[tuple[Any, Any]], model: KMeans) -> Iterator[tuple[Any, Any, Any]]:
-    """Ids of rows, their partitions, and what is left of the vectors without the centroids.
+    """Yield ids of rows, their partitions, and residuals: vectors minus their centroids.
 
-    Vectors with NaN have no partition, and are left out.
+    Vectors with NaN have no partition, and are omitted.
     """
     for ids, vectors in rows:
         numbers = model.transform(vectors)
@@ -514,7 +515,7 @@ def assigned(rows: Iterable[tuple[Any, Any]], model: KMeans) -> Iterator[tuple[A
 
 
 def trained(vectors: Any, k: int, metric: str, device: Any, max_iters: int) -> KMeans:
-    """A model whose centroids start at vectors chosen at random."""
+    """Train a model whose centroids start at vectors chosen at random."""
     if len(vectors) < k:
         raise TrainingError(
             f"Cannot initialize centroids: {k} need as many vectors that are not null and finite, "
@@ -529,7 +530,7 @@ def trained(vectors: Any, k: int, metric: str, device: Any, max_iters: int) -> K
 def codebook_of(
     parts: Sequence[Any], metric: str, device: Any, dtype: Any
 ) -> tuple[Any, list[KMeans]]:
-    """The codebook of residuals, and the model of each part."""
+    """Return the codebook of residuals, and the model of each part."""
     kind = "dot" if metric.lower() == "dot" else "l2"
     models = [trained(part.to(device), CODES, kind, device, 50) for part in parts]
     numbers = np.stack([model.centroids.cpu().numpy() for model in models])
@@ -537,7 +538,7 @@ def codebook_of(
 
 
 def codes_of(parts: Sequence[Any], models: Sequence[KMeans]) -> Any:
-    """The nearest centroid of each part."""
+    """Return the number of the nearest centroid of each part."""
     found = [
         model.transform(part.to(model.centroids.dtype))
         for part, model in zip(parts, models, strict=True)
@@ -546,7 +547,7 @@ def codes_of(parts: Sequence[Any], models: Sequence[KMeans]) -> Any:
 
 
 def parts_of(residuals: Any, count: int) -> list[Any]:
-    """The columns in so many parts; ``OptionError`` if they cannot be divided so."""
+    """Split the columns into ``count`` parts; ``OptionError`` if that is impossible."""
     dimension = int(residuals.shape[1])
     if count < 1 or dimension % count:
         raise OptionError(f"num_sub_vectors: {count} does not divide the dimension {dimension}")
@@ -554,22 +555,22 @@ def parts_of(residuals: Any, count: int) -> list[Any]:
 
 
 def residual_names(count: int) -> list[str]:
-    """Names of the columns of residuals."""
+    """Return the names of the columns of residuals."""
     return [f"__residual_subvec_{part + 1}" for part in range(count)]
 
 
 def residual_columns(batch: pa.RecordBatch, names: Sequence[str], device: Any) -> list[Any]:
-    """Columns of residuals on the device."""
+    """Return columns of residuals on the device."""
     return [_tensor(batch.column(name)).to(device) for name in names]
 
 
 def integers(numbers: Any, kind: Any = np.uint64) -> Any:
-    """Integers as an array of Arrow."""
+    """Return integers as an Arrow array."""
     return pa.array(np.asarray(numbers).astype(kind))
 
 
 def lists_of(matrix: Any) -> Any:
-    """A matrix as fixed-size lists."""
+    """Return a matrix as fixed-size lists."""
     flat = pa.array(matrix.contiguous().cpu().numpy().reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, int(matrix.shape[1]))
 
@@ -581,7 +582,7 @@ def written(
     *,
     allow_cuda_tf32: bool,
 ) -> LanceDataset:
-    """A new dataset with the batches, by default in a temporary folder."""
+    """Write a new dataset with the batches, by default in a temporary folder."""
     with as_store_errors("a temporary folder (TMPDIR chooses it)", "write"):
         place = tempfile.mkdtemp(prefix="glaive-ivf-") if target is None else os.fspath(target)
     made = without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32)
@@ -592,7 +593,7 @@ def written(
 def without_gradients(
     batches: Iterator[pa.RecordBatch], *, allow_cuda_tf32: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Make each batch without gradients: these settings of torch are undone between batches."""
+    """Yield each batch, made without gradients. torch's settings change only meanwhile."""
     while True:
         with _tf32_allowed(allow_cuda_tf32), torch.no_grad():
             batch = next(batches, None)
@@ -603,7 +604,7 @@ def without_gradients(
 
 @contextmanager
 def _tf32_allowed(allowed: bool) -> Iterator[None]:
-    """Multiply with 19 bits of each number on CUDA meanwhile, or not."""
+    """Allow or forbid CUDA to multiply with 19 bits of each number in a block."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
     matmul.allow_tf32 = allowed
@@ -614,7 +615,7 @@ def _tf32_allowed(allowed: bool) -> Iterator[None]:
 
 
 def _is_present(dataset: LanceDataset, column: str) -> str:
-    """A filter for rows with a vector."""
+    """Return a filter for rows with a vector."""
     fields = dataset.lance_schema.find(column)
     return ".".join(quoted_name(field.name) for field in fields) + " is not null"
 
@@ -624,7 +625,7 @@ def _finite(vectors: Any) -> Any:
 
 
 def _tensor(column: Any) -> Any:
-    """Vectors, also out of structs that hold nothing else."""
+    """Return vectors as a tensor, also vectors in structs with only one field."""
     while pa.types.is_struct(column.type):
         (column,) = column.flatten()
     return to_tensor({"": column})
@@ -642,12 +643,12 @@ def train_ivf_centroids_on_accelerator(
     max_iters: int = 50,
     filter_nan: bool = True,
 ) -> tuple[Any, KMeans]:
-    """Centroids of a sample of a column, and the model that assigns vectors to them.
+    """Train centroids with a sample of a column, and a model that assigns vectors to them.
 
     Parameters
     ----------
     dataset
-        A dataset, or where it is.
+        A dataset, or its path or URI.
     column
         Path of a column of vectors.
     k
@@ -659,22 +660,21 @@ def train_ivf_centroids_on_accelerator(
     batch_size
         Accepted for pylance compatibility; ignored.
     sample_rate
-        Vectors for each centroid that are read.
+        Number of vectors to read for each centroid.
     max_iters
-        Iterations at most.
+        Most iterations.
     filter_nan
-        Whether null vectors and those with NaN are left out.
+        Whether to omit null vectors and vectors with NaN.
 
     Returns
     -------
     tuple
-        The centroids as an array of NumPy, of shape ``(k, dimension)`` and the column's type;
-        the model.
+        The centroids as a NumPy array of the column's type, shape ``(k, dimension)``; the model.
 
     Raises
     ------
     OptionError
-        The accelerator or the metric is not known.
+        The accelerator or the metric is unknown.
     TrainingError
         There are fewer vectors than centroids.
     """
@@ -693,33 +693,33 @@ def train_pq_codebook_on_accelerator(
     batch_size: int = 40960,  # noqa: ARG001  # pylance has it
     dtype: Any = np.float32,
 ) -> tuple[Any, list[KMeans]]:
-    """The codebook of residuals, which :func:`compute_partitions` wrote.
+    """Train the codebook of residuals that :func:`compute_partitions` wrote.
 
     Parameters
     ----------
     dataset
-        With a column of residuals for each part, or where it is.
+        Dataset with a column of residuals for each part, or its path or URI.
     metric_type
-        Of the index; residuals of ``cosine`` are compared by ``l2``.
+        Metric of the index; residuals of ``cosine`` are compared by ``l2``.
     accelerator
-        A device, as for :func:`train_ivf_centroids_on_accelerator`.
+        See :func:`train_ivf_centroids_on_accelerator`.
     num_sub_vectors
         Number of parts.
     batch_size
         Accepted for pylance compatibility; ignored.
     dtype
-        Of the codebook.
+        NumPy type of the codebook.
 
     Returns
     -------
     tuple
-        The codebook as an array of NumPy, of shape ``(num_sub_vectors, 256, width)``; the model
-        of each part.
+        The codebook as a NumPy array, shape ``(num_sub_vectors, 256, width)``; the model of each
+        part.
 
     Raises
     ------
     OptionError, TrainingError
-        The accelerator is not known; there are fewer than 256 rows.
+        The accelerator is unknown; or there are fewer than 256 rows.
     """
     device, opened = device_of(accelerator), opened_dataset(dataset)
     names = residual_names(num_sub_vectors)
@@ -747,28 +747,28 @@ def compute_partitions(  # noqa: PLR0917  # pylance has them
     Parameters
     ----------
     dataset
-        A dataset, or where it is.
+        A dataset, or its path or URI.
     column
         Path of a column of vectors.
     kmeans
-        The partitions.
+        Model of the partitions.
     batch_size
-        Rows that are on the device at a time.
+        Number of rows on the device at a time.
     dst_dataset_uri
-        Where to write; default: a new temporary folder.
+        Path or URI to write to; default: a new temporary folder.
     allow_cuda_tf32
         Whether CUDA may multiply with 19 bits of each number.
     num_sub_vectors
-        Also write what is left of the vectors without their centroids, in so many parts.
+        Number of parts of residuals to write, too; ``None`` writes no residuals.
     filter_nan
-        Whether null vectors are left out before they are read. Those with NaN always are.
+        Whether to omit null vectors before they are read. Vectors with NaN are always omitted.
     sample_size
-        Rows chosen at random; default: all.
+        Number of rows to choose at random; default: all rows.
 
     Returns
     -------
     str
-        Where the dataset is: ``row_id``, ``partition`` and the parts.
+        Path or URI of the dataset with ``row_id``, ``partition`` and the parts.
 
     Raises
     ------
@@ -808,21 +808,22 @@ def compute_pq_codes(
     dst_dataset_uri: Destination = None,
     allow_cuda_tf32: bool = True,
 ) -> tuple[str, list[str]]:
-    """Write a dataset with the codes of residuals, which :func:`compute_partitions` wrote.
+    """Write a dataset with the codes of residuals that :func:`compute_partitions` wrote.
 
     Parameters
     ----------
     dataset
-        With ids, partitions and residuals, or where it is.
+        Dataset with ids, partitions and residuals, or its path or URI.
     kmeans_list
         The model of each part.
     batch_size, dst_dataset_uri, allow_cuda_tf32
-        As for :func:`compute_partitions`.
+        See :func:`compute_partitions`.
 
     Returns
     -------
     tuple
-        Where the dataset is: ``row_id``, ``__ivf_part_id`` and ``__pq_code``; names of its files.
+        Path or URI of the dataset with ``row_id``, ``__ivf_part_id`` and ``__pq_code``; names of
+        its files.
     """
     names = residual_names(len(kmeans_list))
     opened, device = opened_dataset(dataset), kmeans_list[0].device
@@ -851,15 +852,15 @@ def one_pass_train_ivf_pq_on_accelerator(
     max_iters: int = 50,
     filter_nan: bool = True,
 ) -> tuple[Any, KMeans, Any, list[KMeans]]:
-    """Centroids and the codebook; residuals stay in memory.
+    """Train centroids and the codebook; residuals stay in memory.
 
-    Parameters and errors are those of :func:`train_ivf_centroids_on_accelerator` and
-    :func:`train_pq_codebook_on_accelerator`.
+    :func:`train_ivf_centroids_on_accelerator` and :func:`train_pq_codebook_on_accelerator` explain
+    the parameters and errors.
 
     Returns
     -------
     tuple
-        Centroids, their model, codebook, the model of each part.
+        The centroids, their model, the codebook, and the model of each part.
     """
     opened = opened_dataset(dataset)
     centroids, model = train_ivf_centroids_on_accelerator(
@@ -877,7 +878,7 @@ def one_pass_train_ivf_pq_on_accelerator(
 def one_pass_assign_ivf_pq_on_accelerator(
     dataset: Dataset,
     column: str,
-    metric_type: str,  # noqa: ARG001  # pylance has it; that of the model counts
+    metric_type: str,  # noqa: ARG001  # pylance has it; the model's metric counts
     accelerator: Any,
     ivf_kmeans: KMeans,
     pq_kmeans_list: Sequence[KMeans],
@@ -887,15 +888,15 @@ def one_pass_assign_ivf_pq_on_accelerator(
     filter_nan: bool = True,
     allow_cuda_tf32: bool = True,
 ) -> tuple[str, list[str]]:
-    """Write a dataset with partition and codes of each row; residuals stay in memory.
+    """Write a dataset with the partition and codes of each row; residuals stay in memory.
 
-    Parameters are those of :func:`compute_partitions`; the models are those of
+    :func:`compute_partitions` explains the parameters. The models come from
     :func:`one_pass_train_ivf_pq_on_accelerator`.
 
     Returns
     -------
     tuple
-        As of :func:`compute_pq_codes`.
+        See :func:`compute_pq_codes`.
     """
     rows = rows_of(
         opened_dataset(dataset), column, device_of(accelerator), batch_size, filter_nan=filter_nan
