@@ -177,8 +177,7 @@ more are read in parts.
 #
 # The groups are ``glaive.encodings``, ``glaive.indices``, ``glaive.functions``, ``glaive.stores``
 # and ``glaive.formats``. glaive looks for entry points where it does not know a name itself, so
-# that
-# they cost nothing else. Source: "Extensions" in ``docs/guide/extensions.md``.
+# that they cost nothing else. Source: "Extensions" in ``docs/guide/extensions.md``.
 
 
 @cache

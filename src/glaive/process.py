@@ -118,17 +118,13 @@ def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
 # instructions, so that a child may take them.
 #
 # So may a handler of a signal, and what is done at the end of an object that is garbage: Python
-# runs
-# both in the middle of other calls, in a thread that may hold locks. These are reentrant,
-# therefore.
-# The handler may also wait for other threads, which do without a lock that only spares work
-# (:func:`patiently`).
+# runs both in the middle of other calls, in a thread that may hold locks. These are reentrant,
+# therefore. The handler may also wait for other threads, which do without a lock that only spares
+# work (:func:`patiently`).
 #
 # A child that a function or an iterator of a user forked leaves the calls that its parent was in,
-# by
-# ``sys.exit`` or an error, and each of them cleans up then. The files are those of the parent,
-# which
-# goes on with them (:class:`Origin`).
+# by ``sys.exit`` or an error, and each of them cleans up then. The files are those of the parent,
+# which goes on with them (:class:`Origin`).
 
 T = TypeVar("T")
 

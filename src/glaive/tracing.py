@@ -38,8 +38,7 @@ from glaive.process import listen, renewed, stop_listening
 
 # --- Set-up of logging, under the names of ``lance.log`` --------------------------------
 # glaive logs to the loggers ``glaive.…``, and sets up none by itself; ``LANCE_LOG`` holds the
-# level,
-# as for pylance.
+# level, as for pylance.
 
 ENV_NAME_PYLANCE_LOGGING_LEVEL = "LANCE_LOG"
 

@@ -531,10 +531,8 @@ class DatasetOptimizer:
         Notes
         -----
         Rows keep their order, and stable row ids. Indices that store row addresses are rebuilt.
-        With
-        ``defer_index_remap`` glaive stores a remapping table instead, which readers apply.
-        Exception:
-        the table would have more than 2^27 rows of this compaction, or 2^29 in total.
+        With ``defer_index_remap`` glaive stores a remapping table instead, which readers apply.
+        Exception: the table would have more than 2^27 rows of this compaction, or 2^29 in total.
 
         A second run with the same options finds nothing to merge, unless ``max_source_*`` limit a
         run or another writer commits meanwhile. Each pass makes two versions. A second pass runs if

@@ -802,8 +802,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Notes
         -----
         A change of a name or of nullability only changes the schema. glaive reads a column to make
-        it
-        non-nullable. A new type writes one file per fragment.
+        it non-nullable. A new type writes one file per fragment.
         """
         from glaive.dataset.columns.alter_columns import alter_columns
 
@@ -1446,11 +1445,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         Notes
         -----
-        Compactions, index builds, and changes of schema or settings change no rows.
-        Without stable row ids an updated row counts as deleted and inserted, unless its columns
-        were
-        rewritten in place. glaive reads the manifest of each version and the metadata of changed
-        fragments. From data files it reads changed rows only.
+        Compactions, index builds, and changes of schema or settings change no rows. Without stable
+        row ids an updated row counts as deleted and inserted, unless its columns were rewritten in
+        place. glaive reads the manifest of each version and the metadata of changed fragments. From
+        data files it reads changed rows only.
         """
         from glaive.dataset.change_feed import change_feed
 
@@ -1573,10 +1571,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         Notes
         -----
-        glaive keeps this version, newer versions, and versions where branches start.
-        It deletes manifests first, so that no version ever lacks files. It keeps files with names
-        that no Lance writer uses. It also keeps files in symlinked folders that lead out of the
-        root,
+        glaive keeps this version, newer versions, and versions where branches start. It deletes
+        manifests first, so that no version ever lacks files. It keeps files with names that no
+        Lance writer uses. It also keeps files in symlinked folders that lead out of the root,
         unless the storage option ``delete_through_links`` is set. ``warnings`` of the result lists
         the files kept.
         """

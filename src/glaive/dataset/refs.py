@@ -569,8 +569,8 @@ class Branches(_Refs):
         Notes
         -----
         glaive copies files that the branch wrote, so you can delete the branch afterwards. Or
-        continue
-        with it: publishing it again copies and adds only new files, unless others have committed.
+        continue with it: publishing it again copies and adds only new files, unless others have
+        committed.
         """
         manifest, _ = publish_branch(self._dataset.opened.at_latest(), branch)
         self._dataset.move_to(manifest)

@@ -811,8 +811,8 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     -----
     An exception of the dataset is raised where the items are read. After it, the next pass begins
     with another process. Ctrl-C, or another signal handler, may also end a pass in the middle of an
-    item. The rest of that item is useless, so the next pass begins with another process. A forked process begins with
-    another process, too.
+    item. The rest of that item is useless, so the next pass begins with another process. A forked
+    process begins with another process, too.
     """
 
     def __init__(

@@ -299,10 +299,9 @@ class MergeInsertBuilder:
         Notes
         -----
         Reads the key columns. For matched rows it also reads columns that conditions use or the
-        source
-        lacks. Memory: about :meth:`memory_limit` for the source and its keys, plus a few windows of
-        rows. ``write_mode("rewrite_columns")`` adds 16 bytes per match and the new values of a
-        fragment.
+        source lacks. Memory: about :meth:`memory_limit` for the source and its keys, plus a few
+        windows of rows. ``write_mode("rewrite_columns")`` adds 16 bytes per match and the new
+        values of a fragment.
         """
         transaction = AppTransaction.of(self._properties)
         with showing(progress, "merge"), self._read(data_obj, schema) as source:
