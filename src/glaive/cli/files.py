@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,17 +292,7 @@ def ingest(
         result = _here(list(sources), dataset, keywords)
     seconds, shown = time.perf_counter() - started, public(dataset)
     if as_json:
-        summary = {
-            "dataset": shown,
-            "version": result.version,
-            "rows": result.rows,
-            "files": result.files,
-            "bad_records": result.bad_records,
-            "job_id": result.job_id,
-            "repeated": result.repeated,
-            "seconds": round(seconds, 3),
-        }
-        say(json.dumps(summary))
+        print_json({"dataset": shown, **asdict(result), "seconds": round(seconds, 3)})
     elif result.repeated:
         say(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import fields
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ from glaive.ingestion.task import (
     Journal,
     OnViolation,
 )
-from glaive.io.pool import TASK_BYTES, submitted, worker_count
+from glaive.io.pool import TASK_BYTES, ordered_map, worker_count
 from glaive.io.store import ObjectStore
 from glaive.options import one_of
 from glaive.process import Origin
@@ -59,8 +59,6 @@ from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from glaive.dataset.tasks import TaskRunner
 
 
@@ -296,34 +294,24 @@ def _discard(task: IngestTask, result: IngestedPieces) -> None:
 
 def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
     """Run tasks on threads of this process, a bounded number at a time."""
-    from concurrent.futures import FIRST_COMPLETED, Future, wait
-
-    workers = max(1, min(worker_count(), len(tasks)))
-    waiting: dict[Future[IngestedPieces], int] = {}
+    left: dict[int, IngestedPieces] = {}
     origin = Origin()
+
+    def work(number: int) -> int:
+        left[number] = tasks[number].execute()
+        return number
+
+    # On a pool of its own: tasks give theirs to the pool of as many threads as there are cores.
+    numbers: Any = ordered_map(
+        work, range(len(tasks)), workers=worker_count() + 1, in_order=False, stop=bool
+    )
     try:
-        with ExitStack() as begun:
-
-            @cache
-            def pool() -> ThreadPoolExecutor:
-                from concurrent.futures import ThreadPoolExecutor
-
-                made = ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest")
-                return begun.enter_context(made)
-
-            for number, task in enumerate(tasks):
-                waiting[submitted(pool, task.execute)] = number
-            try:
-                while waiting:
-                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                        yield waiting.pop(future), future.result()
-            finally:
-                for future in waiting:
-                    future.cancel()
-    finally:  # those that ran when another one failed have ended now
-        for future, number in waiting.items() if origin.is_here else ():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                _discard(tasks[number], future.result())
+        for number in numbers:
+            yield number, left.pop(number)
+    finally:
+        numbers.close()  # those that ran when another one failed have ended now
+        for number, result in left.items() if origin.is_here else ():
+            _discard(tasks[number], result)
 
 
 def _repeated(journal: Journal, version: int) -> IngestResult:

@@ -77,32 +77,24 @@ class IngestStep(ExpectingStep):
         from glaive.spark import ingest
 
         aside = None if self.quarantine is None else context.datasets[self.quarantine]
+        same = ("format", "mode", "schema", "vectors", "schema_drift", "expect", "on_violation")
+        how: Any = {name: getattr(self, name) for name in same}
         done = ingest(
             context.spark,
             [_located(context.folder, source) for source in self.source],
             context.datasets[self.target],
-            format=self.format,
-            mode=self.mode,
-            schema=self.schema,
-            vectors=self.vectors,
-            schema_drift=self.schema_drift,
             merge_keys=self.merge_keys or None,
             job_id=context.job_id,
             bad_records=aside,
-            expect=self.expect,
-            on_violation=self.on_violation,
             reader_options=dict(self.options or {}),
             write_options=dict(self.write_options or {}),
             storage_options=context.storage or None,
+            **how,
         )
         if done.repeated:
             return {"repeated": 1}
-        return {
-            "rows": done.rows,
-            "files": done.files,
-            "bad_records": done.bad_records,
-            "dropped": done.dropped,
-        }
+        names = ("rows", "files", "bad_records", "dropped")
+        return {name: getattr(done, name) for name in names}
 
 
 def _located(folder: str, source: str) -> str:
