@@ -1,7 +1,7 @@
 """Lance datasets and files in pure Python.
 
-Names are loaded when first used: ``import glaive`` costs a millisecond and loads neither
-Arrow nor numba, object stores or Spark.
+Names are loaded on first use: ``import glaive`` takes a millisecond. It does not load Arrow, numba,
+object stores or Spark.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from glaive.tracing import set_logger
 
     class _Dataset:
-        """What ``glaive.dataset`` is: a module that is called as the function."""
+        """The type of ``glaive.dataset``: a module that can be called as the function."""
 
         ColumnOrdering = ColumnOrdering
         LanceDataset = LanceDataset
@@ -181,11 +181,11 @@ _MODULES = (
     "hf io lance log mem_wal namespace optimize otel progress query pydantic sampler schema "
     "spark torch tracing types udf util vector"
 )
-"""Available as ``glaive.errors`` and so on without an import."""
+"""Modules available as ``glaive.errors`` and so on without an import."""
 
 
 _SUBMODULES = ("compute", "dataset", "fs", "pandas_compat", "substrait")
-"""Modules of pyarrow that pylance imports, so that ``pa.dataset`` works behind it."""
+"""Modules of pyarrow that pylance imports, so that ``pa.dataset`` works after its import."""
 
 
 def _of_pyarrow(name: str) -> object:
@@ -195,7 +195,7 @@ def _of_pyarrow(name: str) -> object:
 
 
 def _reach_submodules() -> None:
-    """Have these imported when they are first used: all of them take longer than glaive."""
+    """Import these modules on first use: importing all of them takes longer than glaive."""
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None:
         vars(pyarrow).setdefault("__getattr__", _of_pyarrow)
@@ -205,7 +205,7 @@ _reach_submodules()
 
 
 class _OfPylance:
-    """Finds modules that have only names of others, once there is no file of the name."""
+    """Finder of modules that only have names of other modules, if no file has the name."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> ModuleSpec | None:
@@ -223,7 +223,7 @@ def __getattr__(name: str) -> object:
     if name in _HOMES:
         value: object = getattr(import_module(f"glaive.{_HOMES[name]}"), name)
         _reach_submodules()
-        globals()[name] = value  # the next access does not come here
+        globals()[name] = value  # the next access does not call this function
         return value
     if name in _MODULES.split():
         return import_module(f"glaive.{name}")

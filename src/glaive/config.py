@@ -1,4 +1,4 @@
-"""Settings of this process: one frozen value; ``GLAIVE_*`` variables are read here only."""
+"""Settings of this process: an immutable value; only this module reads ``GLAIVE_*`` variables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 USUAL_RATIO: Final = 64
-"""Times its size in a file up to which data may decode to any number of bytes.
+"""Ratio of decoded bytes to file size up to which limits on decoding do not apply.
 
-A file of a gigabyte may hold much of it; limits are for what a few bytes stand for.
+A file of a gigabyte may decode to many bytes. Limits are for few bytes that encode many.
 """
 
 _UNITS: Final = {
@@ -26,25 +26,25 @@ _UNITS: Final = {
 _SIZE: Final = r"(?ai)(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)"
 
 _MOST: Final = 1024
-"""Threads, and requests in flight: far more take time to start, and the system may refuse them."""
+"""Most threads, and most requests at a time: more start slowly, or the system refuses them."""
 
 _MOST_BY_DEFAULT: Final = 2 * 1024**3
 _SHARE_BY_DEFAULT: Final = 4
-"""Largest default of ``memory_limit``, and which part of the machine's memory it is at most."""
+"""Largest default of ``memory_limit``, and its largest share of the machine's memory."""
 
 
 def memory_size(name: str, given: object) -> int:
-    """Bytes from an integer, or from text with a unit: ``"2GB"``, ``"512 MiB"``.
+    """Convert an integer, or a string with a unit (``"2GB"``, ``"512 MiB"``), to bytes.
 
     Parameters
     ----------
     name
-        The option or variable, for messages.
+        Name of the option or variable, for messages.
 
     Raises
     ------
     OptionError
-        It is neither, less than one byte, or 2^63 bytes and more.
+        The value is something else, less than one byte, or 2^63 bytes and more.
     """
     size: float = 0
     if isinstance(given, int) and not isinstance(given, bool):
@@ -62,7 +62,7 @@ def memory_size(name: str, given: object) -> int:
 def default_batch_size() -> int:
     """Return the rows per batch of scans without ``batch_size``.
 
-    ``LANCE_DEFAULT_BATCH_SIZE`` is looked up for each scan, as pylance does. Text that is no
+    ``LANCE_DEFAULT_BATCH_SIZE`` is read for each scan, as in pylance. A value that is not a
     positive integer counts as unset.
     """
     text = os.environ.get("LANCE_DEFAULT_BATCH_SIZE", "")
@@ -84,32 +84,32 @@ class Settings:
     Parameters
     ----------
     kernels
-        ``GLAIVE_KERNELS``: ``auto`` (machine code of the wheel, else compiled by numba), ``numba``
-        (compiled for this very processor) or ``checked`` (compiled, with every access to memory
-        checked: slow, for tests).
+        ``GLAIVE_KERNELS``: ``auto``, ``numba`` or ``checked``. ``auto`` is machine code of the
+        wheel, else compiled by numba. ``numba`` is compiled for this processor. ``checked`` is
+        compiled, too, and checks every access to memory: slow, for tests.
     kernel_cache
-        ``GLAIVE_KERNEL_CACHE``: folder for compiled kernels; by default beside the package,
-        or the user's cache where that is read-only.
+        ``GLAIVE_KERNEL_CACHE``: folder for compiled kernels. The default is a folder next to the
+        package, or the user's cache if that folder is read-only.
     threads
         ``GLAIVE_THREADS``: decoding threads per scan, at most 1024; 0 means one per core.
     fsync
         ``GLAIVE_FSYNC``: ``1`` to force data, manifest and directory to disk in a commit.
     io_concurrency
-        ``GLAIVE_IO_CONCURRENCY``: requests in flight per scan on object stores, at most 1024.
+        ``GLAIVE_IO_CONCURRENCY``: concurrent requests per scan on object stores, at most 1024.
     memory_limit
         ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
-        ``2GB``; larger sources are written to a temporary file. By default 2 GiB, at most a
+        ``2GB``; larger sources are written to a temporary file. The default is 2 GiB, at most a
         quarter of the machine's memory.
     verify
-        ``GLAIVE_VERIFY``: ``1`` to compare all that is read of data files with their checksums,
-        ``0`` to compare nothing; by default manifests, deletion files, what a compaction writes
-        again, and what is fetched over a network.
+        ``GLAIVE_VERIFY``: ``1`` to compare everything that is read of data files with checksums,
+        ``0`` to compare nothing. The default is to compare manifests, deletion files, the input of
+        compactions, and bytes from a network.
     checksums
-        ``GLAIVE_CHECKSUMS``: ``1`` to write data files with checksums, ``0`` without; by default
-        those that go over a network have them.
+        ``GLAIVE_CHECKSUMS``: ``1`` to write data files with checksums, ``0`` without. By default
+        files that are written over a network have checksums.
     max_decoded_bytes_per_page
         ``GLAIVE_MAX_DECODED_BYTES_PER_PAGE``: bytes that the compressed buffers of one page or
-        dictionary may decode to, with units; a file that needs more, and more than 64 times its
+        dictionary may decode to, with units. A file that needs more, and more than 64 times its
         compressed bytes, is refused.
     """
 
@@ -162,10 +162,10 @@ settings = _from_environment()
 """The settings of this process, read once at import."""
 
 MOST_IMPLIED: Final = min(2**31, 2 * settings.max_decoded_bytes_per_page)
-"""Bytes of an array at most where few bytes of a file stand for it.
+"""Most bytes of an array that few bytes of a file encode.
 
-Such as of one repeated value, of nulls, of items of a dictionary, or of many pages. Rows that need
-more are read in parts.
+For example, a repeated value, nulls, items of a dictionary, or many pages. Rows that need more are
+read in parts.
 """
 
 
@@ -176,8 +176,8 @@ more are read in parts.
 #     twice = "my_package:twice"
 #
 # The groups are ``glaive.encodings``, ``glaive.indices``, ``glaive.functions``, ``glaive.stores``
-# and ``glaive.formats``. glaive looks for entry points where it does not know a name itself, so
-# that they cost nothing else. Source: "Extensions" in ``docs/guide/extensions.md``.
+# and ``glaive.formats``. glaive reads entry points only if it does not know a name itself, so they
+# cost nothing otherwise. Source: "Extensions" in ``docs/guide/extensions.md``.
 
 
 @cache

@@ -1,9 +1,9 @@
-"""``dataclass`` and ``NamedTuple`` as in the standard library; modules that use them load faster.
+"""``dataclass`` and ``NamedTuple`` as in the standard library, but modules with them load faster.
 
-The decorator of the standard library compiles six methods of each class: 0.3 ms, most of it for
-classes and methods that a process never uses. Here ``__init__`` and comparisons are compiled when
-they are first looked up; the others need no code of their own. Fields, parameters and behaviour are
-the same; ``fields``, ``replace``, ``asdict`` and pickling work.
+The decorator of the standard library compiles six methods of each class. This takes 0.3 ms, mostly
+for classes and methods that a process never uses. Here ``__init__`` and comparisons are compiled
+when they are first looked up; the other methods need no code of their own. Fields, parameters and
+behaviour are the same; ``fields``, ``replace``, ``asdict`` and pickling work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["NamedTuple", "dataclass"]
 
 _Names = dict[str, Any]
 _Source = Callable[[Any], tuple[str, _Names]]
-"""Makes the code of a method of a class, and what names in it stand for."""
+"""Makes the code of a class's method, and the values of the names in it."""
 
 
 def _dataclass(
@@ -58,7 +58,7 @@ def _dataclass(
             methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
     own = vars(made)
     for name, method in methods.items():
-        # What the class itself has stays; ``__hash__`` is None where it has ``__eq__``.
+        # Members of the class itself stay; ``__hash__`` is ``None`` if the class has ``__eq__``.
         if own.get(name) is None:
             setattr(made, name, method)
     return made
@@ -71,7 +71,7 @@ _ORDER = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 
 
 class _Absent:
-    """Stands for an argument for which a new object is made."""
+    """Default of an argument for which a new object is made."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -81,7 +81,7 @@ _ABSENT = _Absent()
 
 
 class _Compiled:
-    """A method of a class, until somebody looks it up: compiled then, and put in its place."""
+    """A method of a class until its first lookup, which compiles it and puts it in its place."""
 
     __slots__ = ("_owner", "_source")
 
@@ -90,10 +90,10 @@ class _Compiled:
         self._source = source
 
     def __get__(self, instance: object, owner: type | None = None) -> Callable[..., Any]:
-        # Threads that come at the same time compile the same.
+        # Threads that look it up at the same time compile the same code.
         source, names = self._source(self._owner)
         names["__name__"] = self._owner.__module__
-        exec(source, names)  # noqa: S102  # made of names of fields, which Python checked
+        exec(source, names)  # noqa: S102  # consists of names of fields, which Python checked
         name, method = names.popitem()
         method.__qualname__ = f"{self._owner.__qualname__}.{name}"
         method.__annotations__ = names.get("__annotations__", {})
@@ -169,7 +169,7 @@ def _repr(self: Any) -> str:
 
 
 def _refusal(owner: Any, method: str, verb: str) -> Callable[..., None]:
-    """Return a method that refuses changes, but of attributes that a class derived from it adds."""
+    """Return a method that refuses changes, except of attributes that a subclass adds."""
 
     def refuse(self: Any, name: str, *value: object) -> None:
         if type(self) is owner or name in owner.__dataclass_fields__:
@@ -188,21 +188,22 @@ def _setstate(self: Any, state: list[object]) -> None:
         object.__setattr__(self, field.name, value)
 
 
-# --- ``NamedTuple``: the standard library compiles ``__new__`` of each class, and each annotation
-# that is a text: 0.1 ms, most of it for classes of which a process makes no object. Here
-# ``__new__`` is compiled when it is first looked up. Members and behaviour are the same.
+# --- ``NamedTuple``, which compiles ``__new__`` on first lookup ---------------------------
+# The standard library compiles ``__new__`` of each class, and each annotation that is a string.
+# This takes 0.1 ms, mostly for classes without objects in a process. Members and behaviour are the
+# same.
 
 _MEMBERS: list[Any] = []
-"""Descriptors of the first member of a tuple, the second, and so on: they serve every class."""
+"""Descriptors of the first member of a tuple, the second, and so on, for all classes."""
 
 
 class _New:
-    """``__new__`` of a class until somebody looks it up: compiled then, and put in its place."""
+    """``__new__`` of a class until its first lookup, which compiles it and puts it in its place."""
 
     __slots__ = ()
 
     def __get__(self, instance: object, owner: Any) -> Callable[..., Any]:
-        # Threads that come at the same time compile the same.
+        # Threads that look it up at the same time compile the same code.
         names = {f"_default_{name}": value for name, value in owner._field_defaults.items()}
         parameters = [
             f"{name}=_default_{name}" if name in owner._field_defaults else name
@@ -213,7 +214,7 @@ class _New:
         made: Any = eval(source, {"_tuple_new": tuple.__new__, **names})  # noqa: S307  # made of names of members, which Python checked
         made.__name__, made.__qualname__ = "__new__", f"{owner.__qualname__}.__new__"
         made.__annotations__ = {**owner.__annotations__, "return": None}
-        # A subclass may have one of its own, which looked this one up.
+        # A subclass may have its own ``__new__``, which looked this one up.
         for holder in owner.__mro__:
             if vars(holder).get("__new__") is self:
                 holder.__new__ = made
@@ -221,7 +222,7 @@ class _New:
 
 
 class _Tuple(tuple[Any, ...]):
-    """What all classes have."""
+    """Common members of all classes."""
 
     __slots__ = ()
 
@@ -252,7 +253,7 @@ class _Tuple(tuple[Any, ...]):
 
 
 class _Maker(type):
-    """Makes the class of a definition, whose own class is ``type`` as in the standard library."""
+    """Metaclass that makes a class of type ``type``, as in the standard library."""
 
     def __new__(cls, name: str, _bases: tuple[type, ...], members: dict[str, Any]) -> Any:
         fields = tuple(members.get("__annotations__", ()))

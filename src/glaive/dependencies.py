@@ -1,4 +1,4 @@
-"""Optional packages, loaded at their first use, under the names of ``lance.dependencies``."""
+"""Optional packages, imported on first use, under the names of ``lance.dependencies``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _LazyModule(ModuleType):
 
 
 def _lazy_import(module_name: str) -> tuple[ModuleType, bool]:
-    """The module, or what imports it at its first use, and whether it is installed."""
+    """Return the module, or a proxy that imports it on first use, and whether it is installed."""
     if module_name in sys.modules:
         return sys.modules[module_name], True
     try:
@@ -57,7 +57,7 @@ _PYDANTIC_AVAILABLE = _lazy_import("pydantic")[1]
 
 
 def _is_of(package: str, obj: Any, *, check_type: bool = True) -> bool:
-    """Whether an object, or a class itself, comes from a package; imports nothing."""
+    """Return whether an object, or a class itself, comes from a package. Import nothing."""
     kind: Any = type(obj) if check_type else obj
     bases = getattr(kind, "__mro__", ())
     return any(str(base.__module__).partition(".")[0] == package for base in bases)

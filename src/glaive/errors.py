@@ -1,50 +1,51 @@
-"""Every error glaive raises on purpose.
+"""All errors that glaive raises on purpose.
 
 GlaiveError
 ├── FormatError(ValueError)              the bytes do not follow the format
-│   ├── CorruptFileError                 a length, offset or checksum cannot be right
-│   ├── NotLanceError(OSError)           the bytes are not a Lance file or manifest at all
+│   ├── CorruptFileError                 a length, offset or checksum is wrong
+│   ├── NotLanceError(OSError)           the bytes are not a Lance file or manifest
 │   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not supported
 │       └── LimitError                   more than a limit of this process allows
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
-│   ├── OptionRangeError(OverflowError)  a number is below those that an option takes
+│   ├── OptionRangeError(OverflowError)  a number is below the range of an option
 │   ├── PartitionIndexError(IndexError)  a vector index has no partition of this number
-│   ├── IndexExistsError(RuntimeError)   there is an index of this name already
-│   ├── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
-│   └── TrainingError(RuntimeError)      clusters were not trained, or cannot be from so few vectors
+│   ├── IndexExistsError(RuntimeError)   an index of this name exists already
+│   ├── IndexKindError(UnsupportedFeatureError)   the kind is unknown, or does not fit the column
+│   └── TrainingError(RuntimeError)      clusters were not trained, or there are too few vectors
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
-│   ├── CommitContentionError            retries used up; nothing is wrong, try again
-│   ├── DatasetExistsError(FileExistsError)   create was requested, but there is a dataset already
-│   └── RefExistsError(FileExistsError, ValueError)   there is a tag or branch of this name
-├── CleanupError(OSError)                old versions cannot be removed as requested; nothing was
-├── NotFoundError(LookupError)           no such version, column, index or fragment
+│   ├── CommitContentionError            all retries lost to other writers; try again
+│   ├── DatasetExistsError(FileExistsError)   create was requested, but the dataset exists already
+│   └── RefExistsError(FileExistsError, ValueError)   a tag or branch of this name exists already
+├── CleanupError(OSError)                old versions cannot be removed; nothing was removed
+├── NotFoundError(LookupError)           a version, column, index or fragment does not exist
 │   ├── DatasetNotFoundError(ValueError, FileNotFoundError)   no dataset at this location
 │   │   └── UnfinishedDatasetError(NotLanceError)   the writer that created it was stopped
-│   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
-│   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
-│   ├── DataFileMissingError(ValueError, FileNotFoundError)   a file of a manifest is not there
-│   ├── FragmentNotFoundError(ValueError)    no such fragment
-│   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
-│   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
-├── ExpectationError(ValueError)         rows are not as a job expects them to be
-├── JobError(RuntimeError)               a cluster lost processes of a job; nothing of it is visible
-├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
-│   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
-├── RowIndexError(IndexError, OverflowError, ValueError, OSError)   a row position beyond all
-│   └── DeletedRowError(NotImplementedError)      an address of a deleted row
+│   ├── VersionNotFoundError(OSError, ValueError)    the version does not exist
+│   ├── RefNotFoundError(OSError, ValueError)    the tag or branch does not exist
+│   ├── DataFileMissingError(ValueError, FileNotFoundError)   a file of a manifest is missing
+│   ├── FragmentNotFoundError(ValueError)    the fragment does not exist
+│   ├── IndexNotFoundError(KeyError, RuntimeError)   the index does not exist
+│   └── ColumnNotFoundError(KeyError, ValueError, OSError)    the column does not exist
+├── ExpectationError(ValueError)         rows violate an expectation of a job
+├── JobError(RuntimeError)               a cluster lost processes of a job; nothing was committed
+├── FilterError(ValueError, OSError)     an expression is invalid, or cannot be computed
+│   └── FilterColumnError(ColumnNotFoundError)   an expression has an unknown column
+├── RowIndexError(IndexError, OverflowError, ValueError, OSError)   a row position out of range
+│   └── DeletedRowError(NotImplementedError)      the address of a deleted row
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── UnreachableError(ValueError)     a dataset was not opened, because its store failed
-│   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
+│   ├── AccessError(PermissionError)     a dataset has a location that the caller did not allow
 │   ├── NotForcedError                   written and visible, but perhaps not on disk yet
-│   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
-│   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
-└── MissingDependencyError(ImportError)  something the task needs is not installed
+│   ├── ObjectNotFoundError(FileNotFoundError)    the object does not exist
+│   └── ObjectExistsError(FileExistsError)        put with mode "create" found an object
+└── MissingDependencyError(ImportError)  a package that the task needs is not installed
 
-Errors also derive from the built-in exceptions that pylance raises in the same situation, so that
-``except`` clauses written for it still catch them; pylance raises ``OSError`` for invalid input.
+Errors also derive from the built-in exceptions that pylance raises in the same situation. So
+``except`` clauses written for pylance still catch them. pylance raises ``OSError`` for invalid
+input.
 """
 
 from __future__ import annotations
@@ -110,27 +111,28 @@ SECRETS: Final = (
     r"|delegation|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
     r"|(?<=://)([^/\s:@]*):(?<!\[:)(?!\$\{|\d+\\)(?=\d*[^\d/\s:@?#,;\"'])[^/\s:@?#,;\"']{8,}+)"
 )
-"""Passwords or tokens in a URL, also where a message ends within one, and keys; in Java, too."""
+"""Passwords, tokens and keys in a URL, also where a message cuts it off; for Java, too."""
 
 
 class GlaiveError(Exception):
-    """Base class: ``except GlaiveError`` catches whatever this library reports.
+    """Base class: ``except GlaiveError`` catches all errors of this library.
 
-    Messages end up in logs: keys and passwords in URLs, and the middle of long ones, are left out.
+    Messages may be written to logs. So they omit keys and passwords in URLs, and the middle of a
+    long message.
     """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_for_logs(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
-        # OSError and KeyError bases would otherwise display an errno tuple or a quoted text.
+        # OSError and KeyError bases would otherwise display an errno tuple or a quoted string.
         return str(self.args[0]) if self.args else type(self).__name__
 
     @staticmethod
     def did_you_mean(
         name: str, known: Collection[str], what: str = "Known", *, most: int = 1000
     ) -> str:
-        """The end of a message about an unknown name: the closest ones, and all."""
+        """Return the end of a message about an unknown name: the closest names, and all."""
         from difflib import get_close_matches
 
         close = get_close_matches(name[:100], known, n=3)
@@ -140,7 +142,7 @@ class GlaiveError(Exception):
 
     @staticmethod
     def without_secrets(text: str) -> str:
-        """The text without passwords and keys in its URLs: for logs, and for ``repr``."""
+        """Return the text without passwords and keys in its URLs, for logs and ``repr``."""
         return re.sub(SECRETS, _starred, text) if ":/" in text else text
 
 
@@ -159,14 +161,14 @@ class FormatError(GlaiveError, ValueError):
 
 
 class CorruptFileError(FormatError):
-    """A length, an offset or a checksum cannot be right.
+    """A length, an offset or a checksum is wrong.
 
     Parameters
     ----------
     what
         The damaged structure, in the terms of the specification.
     expected, found
-        The two sides of the broken rule, formatted with units.
+        The two sides of the violated rule, formatted with units.
     where
         Path, then column, page and byte range as far as known.
     """
@@ -184,7 +186,7 @@ class CorruptFileError(FormatError):
 
 
 class NotLanceError(FormatError, OSError):
-    """The bytes are not a Lance file or manifest at all."""
+    """The bytes are not a Lance file or manifest."""
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
@@ -202,14 +204,14 @@ class SchemaError(GlaiveError, ValueError, TypeError, OSError):
 class CapacityError(SchemaError):
     """More bytes or items than one Arrow array holds: offsets of 32 bits count 2^31 - 1.
 
-    Scans and takes handle it by splitting the rows; users see it only where that does not help.
+    Scans and takes handle it: they split the rows. Users see it only if that does not help.
 
     Parameters
     ----------
     message
-        How many bytes or items there are, and where.
+        Number of bytes or items, and where they are.
     parts
-        Number of parts of equal size in which the rows are likely to fit.
+        Number of parts of equal size that the rows probably need.
     """
 
     def __init__(self, message: str = "", *, parts: int = 2) -> None:
@@ -218,7 +220,7 @@ class CapacityError(SchemaError):
 
     @classmethod
     def of(cls, count: int, unit: str, *, where: object, instead: object = "") -> CapacityError:
-        """There are ``count`` of a unit, such as bytes; ``instead`` is a larger type."""
+        """Make the error for ``count`` units, such as bytes; ``instead`` is a larger type."""
         advice = f", or make the column {instead}" if instead else ""
         return cls(
             f"{count} {unit} in one array, at most {_MAX_OFFSET} fit (in {where}); read or take "
@@ -235,7 +237,7 @@ class OptionError(GlaiveError, ValueError, TypeError, OSError):
 
 
 class OptionRangeError(OptionError, OverflowError):
-    """A number is below those that an option takes."""
+    """A number is below the range of an option."""
 
 
 class PartitionIndexError(OptionError, IndexError):
@@ -243,11 +245,11 @@ class PartitionIndexError(OptionError, IndexError):
 
 
 class IndexExistsError(OptionError, RuntimeError):
-    """An index cannot be created, because there is one of this name."""
+    """An index cannot be created, because an index of this name exists already."""
 
 
 class IndexKindError(UnsupportedFeatureError, OptionError):
-    """There is no such kind of index, or it does not index values of the column's type."""
+    """The kind of index is unknown, or does not support values of the column's type."""
 
 
 class TrainingError(OptionError, RuntimeError):
@@ -255,31 +257,31 @@ class TrainingError(OptionError, RuntimeError):
 
 
 class CommitError(GlaiveError, OSError):
-    """A write did not become a version; nothing of it is visible."""
+    """A write did not become a version; other readers see no part of it."""
 
 
 class CommitConflictError(CommitError):
-    """Another writer changed the same thing since the version that was read.
+    """Another writer changed the same data after the version that was read.
 
     Parameters
     ----------
     message
-        What happened, and what to do.
+        The cause, and what to do.
     retryable
-        Whether the same change may succeed on the newest version; otherwise the data it referred
-        to no longer exists.
+        Whether the same change may succeed on the newest version. Otherwise the data that it
+        refers to no longer exists.
     version
         The version that conflicts.
     operation
-        The operation of that version; ``None`` if it is not known.
+        The operation of that version; ``None`` if it is unknown.
     fragments
-        Ids of the fragments that both change, ascending.
+        Ids of the fragments that both writers change, ascending.
     """
 
     def __init__(
         self,
         message: str = "",
-        retryable: bool = True,  # noqa: FBT001, FBT002  # pylance's own takes it by position
+        retryable: bool = True,  # noqa: FBT001, FBT002  # by position in pylance's class
         *,
         version: int = 0,
         operation: str | None = None,
@@ -295,15 +297,15 @@ class CommitConflictError(CommitError):
 
 
 class CommitContentionError(CommitError):
-    """Every retry lost the race against other writers. There is no conflict; try again."""
+    """Other writers were first at every retry. The changes do not conflict; try again."""
 
 
 class DatasetExistsError(CommitError, FileExistsError):
-    """A dataset cannot be created, because there is one already."""
+    """A dataset cannot be created, because it exists already."""
 
 
 class RefExistsError(CommitError, FileExistsError, ValueError):
-    """A tag or branch cannot be created, because there is one of this name."""
+    """A tag or branch cannot be created, because its name exists already."""
 
 
 class CleanupError(GlaiveError, OSError):
@@ -311,7 +313,7 @@ class CleanupError(GlaiveError, OSError):
 
 
 class NotFoundError(GlaiveError, LookupError):
-    """No such version, column, index or fragment."""
+    """A version, column, index or fragment does not exist."""
 
 
 class DatasetNotFoundError(NotFoundError, ValueError, FileNotFoundError):
@@ -323,27 +325,27 @@ class UnfinishedDatasetError(DatasetNotFoundError, NotLanceError):
 
 
 class VersionNotFoundError(NotFoundError, OSError, ValueError):
-    """No such version of the dataset; the message names the existing ones."""
+    """The version of the dataset does not exist; the message lists the existing versions."""
 
 
 class RefNotFoundError(NotFoundError, OSError, ValueError):
-    """No such tag or branch; the message names the closest ones."""
+    """The tag or branch does not exist; the message lists the closest names."""
 
 
 class DataFileMissingError(NotFoundError, ValueError, FileNotFoundError):
-    """A manifest names a file that does not exist."""
+    """A manifest refers to a file that does not exist."""
 
 
 class FragmentNotFoundError(NotFoundError, ValueError):
-    """No such fragment in a version."""
+    """The fragment does not exist in a version."""
 
 
 class IndexNotFoundError(NotFoundError, KeyError, RuntimeError, ValueError):
-    """No such index; the message names the existing ones."""
+    """The index does not exist; the message lists the existing indices."""
 
 
 class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
-    """No such column; the message names the closest ones."""
+    """The column does not exist; the message lists the closest names."""
 
     @classmethod
     def among(
@@ -354,16 +356,16 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
         where: object,
         words: str = "Column {name} does not exist in {where}",
     ) -> ColumnNotFoundError:
-        """Build the message from the requested name and the known ones.
+        """Make the error from the requested name and the known names.
 
-        ``words``: what pylance says in this place.
+        ``words`` is pylance's message in this place.
         """
         said = GlaiveError.did_you_mean(name, list(known), "Columns", most=20)
         return cls(f"{words.format(name=name, where=where)}{said}")
 
 
 class ExpectationError(GlaiveError, ValueError):
-    """Rows violate a condition that a job or a step of a pipeline states; nothing was committed."""
+    """Rows violate a condition of a job or of a step of a pipeline; nothing was committed."""
 
 
 class JobError(GlaiveError, RuntimeError):
@@ -371,9 +373,9 @@ class JobError(GlaiveError, RuntimeError):
 
 
 class FilterError(GlaiveError, ValueError, OSError):
-    """A filter or a computed column cannot be understood, or not be computed.
+    """A filter or a computed column is invalid, or cannot be computed.
 
-    The message begins with ``Invalid user input``, for which programs look in pylance's errors.
+    The message begins with ``Invalid user input``, which programs search for in pylance's errors.
     """
 
     def __str__(self) -> str:
@@ -382,11 +384,11 @@ class FilterError(GlaiveError, ValueError, OSError):
 
 
 class FilterColumnError(FilterError, ColumnNotFoundError):
-    """An expression names a column that does not exist; the message names the closest ones."""
+    """An expression has a column that does not exist; the message lists the closest names."""
 
 
 class RowIndexError(GlaiveError, IndexError, OverflowError, ValueError, OSError):
-    """A row position, id or address is beyond the rows of the dataset."""
+    """A row position, id or address is out of range."""
 
 
 class DeletedRowError(RowIndexError, NotImplementedError):
@@ -397,9 +399,9 @@ class StoreError(GlaiveError, OSError):
     """The file system or object store refused or failed."""
 
     is_unanswered: bool = False
-    """Whether a request to it had no answer, and may still have its effect."""
+    """Whether a request to the store had no answer, and may still take effect."""
     is_unsupported: bool = False
-    """Whether this kind of store cannot do what it was asked."""
+    """Whether this kind of store does not support the request."""
 
 
 class UnreachableError(StoreError, ValueError):
@@ -407,19 +409,19 @@ class UnreachableError(StoreError, ValueError):
 
 
 class AccessError(StoreError, PermissionError):
-    """A dataset names a location outside of its own, and the caller did not allow it."""
+    """A dataset has a location outside of itself that the caller did not allow."""
 
 
 class NotForcedError(StoreError):
-    """With ``fsync``: others see a file whose name a power failure may undo."""
+    """With ``fsync``: a file is visible, but a power failure may remove its name."""
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
-    """No object under this path."""
+    """The object does not exist."""
 
 
 class ObjectExistsError(StoreError, FileExistsError):
-    """``put`` with mode ``"create"``, but the object exists."""
+    """``put`` with mode ``"create"`` found that the object exists."""
 
 
 class MissingDependencyError(GlaiveError, ImportError):

@@ -15,24 +15,24 @@ __all__ = ["HuggingFaceConverter"]
 
 
 class HuggingFaceConverter:
-    """Values of columns whose features the schema's ``huggingface`` metadata describes.
+    """Converter of columns whose features are in the ``huggingface`` metadata of the schema.
 
     Parameters
     ----------
     ds_info
-        That metadata, parsed from JSON.
+        The metadata, parsed from JSON.
     """
 
     def __init__(self, ds_info: Mapping[str, Any]) -> None:
         self.ds_info = ds_info
 
     def to_pytorch(self, col: str, array: pa.Array) -> list[Any] | None:
-        """Images of a column; None if the metadata does not describe it.
+        """Return the images of a column; ``None`` if the metadata does not describe it.
 
         Raises
         ------
         UnsupportedFeatureError
-            The feature is no image.
+            The feature is not an image.
         MissingDependencyError
             Pillow is not installed.
         AccessError

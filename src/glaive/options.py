@@ -1,9 +1,10 @@
-"""Option sets: one dataclass each, from which all forms of its options are read and shown.
+"""Option sets: a dataclass for each, which defines how its options are read and displayed.
 
-The type of a field says what an option may be, or a :class:`Kind` where that has bounds or is not
-plain. The docstring of the class says what it is for. Keyword arguments and tables of TOML are
-checked by them (:meth:`Kind.check`, :func:`read_table`), texts of Spark and configurations parsed
-(:meth:`Kind.parse`), and functions that take the options show them (:func:`shows`).
+The type of a field says which values an option accepts. A :class:`Kind` says so if the option has
+bounds or a special type. The docstring of the class explains the options. Keyword arguments and
+tables of TOML are checked (:meth:`Kind.check`, :func:`read_table`). Strings of Spark and
+configurations are parsed (:meth:`Kind.parse`). Functions that take the options display them
+(:func:`shows`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict(dict):
-        """``TypedDict`` as in the standard library, which compiles no annotation."""
+        """``TypedDict`` as in the standard library, but without compiling annotations."""
 
         def __init_subclass__(cls, **_total: bool) -> None:
             own = dict(vars(cls).get("__annotations__", {}))
@@ -38,19 +39,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an option may be.
+    """Accepted values of an option.
 
     Parameters
     ----------
     expected
-        In words, for messages.
+        Description of the values, for messages.
     of
-        Makes what is kept of a value of Python or TOML. Raises ``OverflowError`` for one beyond its
-        bounds, ``ValueError`` or ``TypeError`` for others, or ``OptionError`` in its own words.
+        Function that converts a value of Python or TOML. It raises ``OverflowError`` for a value
+        out of bounds, ``ValueError`` or ``TypeError`` for other values, or ``OptionError`` with its
+        own message.
     text
-        Makes such a value of a text.
+        Function that converts a string to such a value.
     beyond
-        Words of pylance that begin the message about a value beyond bounds, with ``{}`` for it.
+        Start of pylance's message about a value out of bounds, with ``{}`` for the value.
     """
 
     expected: str
@@ -59,7 +61,7 @@ class Kind:
     beyond: str = ""
 
     def check(self, name: str, given: Any, *, hidden: bool = False) -> Any:
-        """Make what is kept of a value; messages do not show one that is ``hidden``."""
+        """Convert a value; messages do not show it if it is ``hidden``."""
         try:
             return self.of(given)
         except GlaiveError:
@@ -68,7 +70,7 @@ class Kind:
             raise OptionError(f"{name}: {error}") from None
         except _InsideError as error:
             item, key, value = error.args
-            return item.check(f"{name}{key}", value, hidden=hidden)  # which raises
+            return item.check(f"{name}{key}", value, hidden=hidden)  # which raises an error
         except (OverflowError, TypeError, ValueError) as error:
             text = f"{name}: expected {self.expected}, found {shown(given, hidden=hidden)}"
             if isinstance(error, OverflowError):
@@ -76,7 +78,7 @@ class Kind:
             raise OptionError(text) from None
 
     def parse(self, name: str, text: str) -> Any:
-        """Make what is kept of a text."""
+        """Convert a string."""
         try:
             return self.of(self.text(text.strip()))
         except GlaiveError:
@@ -90,20 +92,20 @@ class Kind:
 
 
 class _InsideError(ValueError):
-    """An item of a list or a mapping is wrong: its kind, its key in the option, and the item."""
+    """An item of a list or a mapping is invalid: its kind, its key in the option, and the item."""
 
 
 class UnfitError(ValueError):
-    """What is wrong with a value, where it is more than that another kind was expected."""
+    """A value is invalid for a reason other than its kind."""
 
 
 def option(kind: Kind, default: Any = None, spelled: str = "") -> Any:
-    """Define a field of an option set; ``spelled`` is its name in texts, if that is another."""
+    """Define a field of an option set; ``spelled`` is its name in strings, if it differs."""
     return field(default=default, metadata={"kind": kind, "spelled": spelled})
 
 
 def shown(value: object, *, hidden: bool) -> str:
-    """A value in a message; only of which kind it is, if it may be secret."""
+    """Return a value for a message; only its kind if it may be secret."""
     if not hidden:
         return f"{value!r:.80}"
     kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
@@ -115,13 +117,13 @@ def shown(value: object, *, hidden: bool) -> str:
 
 @cache
 def integer(least: int | None = 0, most: int | None = None, beyond: str = "") -> Kind:
-    """Integers between two bounds, of Python or NumPy."""
+    """Return the kind of integers between two bounds, of Python or NumPy."""
 
     def of(given: Any) -> int:
         number = integer_of(given)
         if number is None:
             raise TypeError(given)
-        if number.bit_length() > 64:  # Python refuses to write far longer ones out
+        if number.bit_length() > 64:  # Python refuses to convert very long integers to strings
             raise UnfitError(f"expected {words}, found one of {number.bit_length()} bits")
         if (least is not None and number < least) or (most is not None and number > most):
             raise OverflowError(number)
@@ -133,7 +135,7 @@ def integer(least: int | None = 0, most: int | None = None, beyond: str = "") ->
 
 
 def number(low: float = float("-inf"), high: float = float("inf")) -> Kind:
-    """Numbers between two bounds, both included."""
+    """Return the kind of numbers between two bounds, both included."""
 
     def of(given: Any) -> float:
         if isinstance(given, bool | str):
@@ -148,7 +150,7 @@ def number(low: float = float("-inf"), high: float = float("inf")) -> Kind:
 
 
 def one_of(*values: Any) -> Kind:
-    """Some values of one type."""
+    """Return the kind of some values of one type."""
     by_text = {str(value).lower(): value for value in values}
 
     def of(given: Any) -> Any:
@@ -161,7 +163,7 @@ def one_of(*values: Any) -> Kind:
 
 
 def listed(item: Kind) -> Kind:
-    """Lists; one value is a list of one. In texts: with commas between values, or JSON."""
+    """Return the kind of lists; a single value becomes a list. Strings: with commas, or JSON."""
 
     def text(given: str) -> Any:
         if given.startswith(("[", "{")):
@@ -176,7 +178,7 @@ def listed(item: Kind) -> Kind:
 
 
 def table(item: Kind) -> Kind:
-    """Mappings of texts, JSON objects in texts."""
+    """Return the kind of mappings with string keys; strings are JSON objects."""
 
     def of(given: Any) -> dict[str, Any]:
         if not isinstance(given, Mapping):
@@ -196,7 +198,7 @@ def _inside(item: Kind, key: str, value: Any) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Parse JSON. It may hold credentials, so messages do not show it."""
+    """Parse JSON. It may contain credentials, so messages do not show it."""
     import json
 
     try:
@@ -237,7 +239,7 @@ _PLAIN: Final[dict[Any, Kind]] = {
 
 
 def kind_of(hint: Any, special: Mapping[Any, Kind] = _PLAIN) -> Kind:
-    """What a type takes; None counts as an option that is left out."""
+    """Return the kind of a type; ``None`` counts as an omitted option."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in special or origin is None:
         return special.get(hint) or _PLAIN[hint]
@@ -263,19 +265,19 @@ def kind_of(hint: Any, special: Mapping[Any, Kind] = _PLAIN) -> Kind:
 
 
 def kinds_of(made: type, special: Mapping[Any, Kind] = _PLAIN) -> dict[str, Kind]:
-    """What each option of a set may be, by the name of its field."""
+    """Return the kind of each option of a set, by the name of its field."""
     known = {entry.name: entry.metadata.get("kind") for entry in fields(made)}
     hints = {} if all(known.values()) else get_type_hints(made)
     return {name: kind or kind_of(hints[name], special) for name, kind in known.items()}
 
 
 def check_fields(made: Any) -> None:
-    """Check the options of a set that have a kind; ``None`` where that is the default.
+    """Check the options of a set that have a kind; ``None`` is valid if it is the default.
 
     Raises
     ------
     OptionError
-        One has another value.
+        An option has an invalid value.
     """
     for entry in fields(made):
         value, kind = getattr(made, entry.name), entry.metadata.get("kind")
@@ -286,21 +288,21 @@ def check_fields(made: Any) -> None:
 def read_table(
     made: type[T], given: Mapping[str, Any], where: str, special: Mapping[Any, Kind] = _PLAIN
 ) -> T:
-    """An option set from a table of a file.
+    """Make an option set from a table of a file.
 
-    Messages do not show the values of fields that its ``repr`` leaves out.
+    Messages do not show the values of fields that ``repr`` of the set omits.
 
     Parameters
     ----------
     where
         The file and the table, for messages.
     special
-        Kinds of types that are the file's own.
+        Kinds of types that only this file has.
 
     Raises
     ------
     OptionError
-        A key is unknown, missing, or has a value that it cannot have.
+        A key is unknown or missing, or has an invalid value.
     """
     known: dict[str, Any] = {entry.name: entry for entry in fields(made)}  # type: ignore[arg-type]  # a dataclass
     for key in given:
@@ -328,23 +330,23 @@ def shows(
     leave_out: Sequence[str] = (),
     **values: Any,
 ) -> Callable[[F], F]:
-    """Let a function with ``**options: Unpack[keywords]`` show each of them.
+    """Make a function with ``**options: Unpack[keywords]`` display each option.
 
-    Type checkers read the annotation. At run time it says nothing to ``inspect.signature`` and
-    ``help``, and it has no way to say that some options may be given by position, as in pylance.
+    Type checkers read the annotation. At run time ``inspect.signature`` and ``help`` ignore it. It
+    also cannot express that some options may be given by position, as in pylance.
 
     Parameters
     ----------
     keywords
         The typed dictionary: names and types.
     described
-        Option sets, functions or typed dictionaries with the defaults and docstrings of these.
+        Option sets, functions or typed dictionaries with the defaults and docstrings.
     positional
-        Options that may be given by position, after the parameters that the function names.
+        Options that may be given by position, after the function's own parameters.
     leave_out
-        Those that the function sets itself.
+        Options that the function sets itself.
     **values
-        Defaults besides ``None`` that no option set has.
+        Other defaults than ``None`` that no option set has.
     """
 
     def showing(function: F) -> F:
@@ -391,7 +393,7 @@ def shows(
 
 @cache
 def defaults_of(described: Any) -> dict[str, Any]:
-    """The defaults of the fields of an option set, or of the parameters of a function."""
+    """Return the defaults of an option set's fields, or of a function's parameters."""
     if is_dataclass(described):
         return {
             entry.name: None if entry.default is MISSING else entry.default
@@ -404,7 +406,7 @@ def defaults_of(described: Any) -> dict[str, Any]:
 
 @cache
 def entries_of(described: Any) -> dict[str, str]:
-    """The entries of a docstring by the names of parameters; several may have the same."""
+    """Return the entries of a docstring by parameter; several parameters may share an entry."""
     doc = described.__doc__ or ""
     if "Parameters\n" not in doc:
         return {}
@@ -419,7 +421,7 @@ def entries_of(described: Any) -> dict[str, str]:
 
 
 def _documented(doc: str | None, entries: Sequence[str]) -> str | None:
-    """A docstring with the entries of more parameters in place of ``**options``."""
+    """Return a docstring with entries of more parameters in place of ``**options``."""
     if not doc:  # under -OO
         return doc
     text = cleandoc(doc)

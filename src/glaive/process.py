@@ -1,6 +1,6 @@
 """The process: its time, its random bytes, locks that survive a fork, and listeners of events.
 
-What is written with a time or under a random name asks here, so that a simulated run
+Code that writes a time or a random name calls these functions, so that a simulated run
 (``tests.kit.simulation``) is the same each time.
 """
 
@@ -24,11 +24,11 @@ class Clock:
     """The clock of the system."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since 1970 UTC."""
+        """Return the nanoseconds since 1970 UTC."""
         return time.time_ns()
 
     def monotonic(self) -> float:
-        """Seconds since any moment, never going back."""
+        """Return the seconds since a fixed moment; they never decrease."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -40,17 +40,17 @@ _clock = Clock()
 
 
 def now_ns() -> int:
-    """Nanoseconds since 1970 UTC."""
+    """Return the nanoseconds since 1970 UTC."""
     return _clock.now_ns()
 
 
 def now() -> datetime:
-    """The time, UTC."""
+    """Return the current time in UTC."""
     return datetime.fromtimestamp(_clock.now_ns() / 1e9, UTC)
 
 
 def monotonic() -> float:
-    """Seconds since any moment, never going back."""
+    """Return the seconds since a fixed moment; they never decrease."""
     return _clock.monotonic()
 
 
@@ -70,33 +70,33 @@ def replaced_clock(clock: Clock) -> Iterator[None]:
         _clock = before
 
 
-# --- Random names and waiting times of this process: the system's, or those of a simulation
-# What is written under a random name asks here, so that a simulated run
+# --- Random names and waiting times of this process: the system's, or a simulation's ------
+# Code that writes a random name calls these functions, so that a simulated run
 # (``tests.kit.simulation``) is the same each time.
 
 _draw: Callable[[int], bytes] = os.urandom
 
 
 def random_bytes(count: int) -> bytes:
-    """So many random bytes, which nobody can predict."""
+    """Return ``count`` random bytes, which nobody can predict."""
     return _draw(count)
 
 
 def new_uuid() -> UUID:
-    """A random uuid, version 4."""
+    """Return a random UUID, version 4."""
     return UUID(bytes=_draw(16), version=4)
 
 
 def fraction() -> float:
-    """A random number in [0, 1)."""
+    """Return a random number in [0, 1)."""
     return int.from_bytes(_draw(4), "little") / 2**32
 
 
 def hash_secret() -> int:
-    """An odd factor of 64 bits, as a signed number, for the hashes of one table.
+    """Return an odd, signed 64-bit factor for the hashes of one table.
 
-    Each table keeps its own, also where it is sent to another process. Nothing that is written
-    depends on it, so a simulation has it from the system, too.
+    Each table keeps its factor, also when it is sent to another process. Written data does not
+    depend on it, so a simulation gets it from the system, too.
     """
     return int.from_bytes(os.urandom(8), "little", signed=True) | 1
 
@@ -112,30 +112,30 @@ def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
         _draw = before
 
 
-# --- Locks that a forked child finds free, though a thread of its parent held them ------
-# A fork copies the locks, and of the threads only the one that forked: a lock that another thread
-# held would be held for ever. What the locks of this library keep is whole between any two
-# instructions, so that a child may take them.
+# --- Locks that a forked child finds free, even if a thread of its parent held them -------
+# A fork copies all locks, but only the thread that forked. So a lock that another thread held would
+# be held forever. Data that the locks of this library protect is valid between any two
+# instructions, so a child may take the locks.
 #
-# So may a handler of a signal, and what is done at the end of an object that is garbage: Python
-# runs both in the middle of other calls, in a thread that may hold locks. These are reentrant,
-# therefore. The handler may also wait for other threads, which do without a lock that only spares
+# A signal handler, or a finaliser of garbage, may take the locks as well. Python runs both in the
+# middle of other calls, in a thread that may hold locks. Therefore the locks are reentrant. The
+# handler may also wait for other threads. These continue without a lock that only avoids repeated
 # work (:func:`patiently`).
 #
-# A child that a function or an iterator of a user forked leaves the calls that its parent was in,
-# by ``sys.exit`` or an error, and each of them cleans up then. The files are those of the parent,
-# which goes on with them (:class:`Origin`).
+# If a user's function or iterator forks a child, the child leaves its parent's calls by
+# ``sys.exit`` or an error. Then each call cleans up in the child, too. But the files belong to the
+# parent, which continues with them (:class:`Origin`).
 
 T = TypeVar("T")
 
 _PATIENCE: Final = 1.0
-"""Seconds to wait for a lock that only spares work."""
+"""Seconds to wait for a lock that only avoids repeated work."""
 
 _KNOWN: WeakSet[Any] = WeakSet()
 
 
 class Origin:
-    """The process that began something: a fork of it removes nothing of what was written for it."""
+    """The process that began some work: a fork of it must not remove the files of that work."""
 
     __slots__ = ("_process",)
 
@@ -149,16 +149,17 @@ class Origin:
 
     @staticmethod
     def leave(file: object) -> None:
-        """Never end a file of the parent, in a fork: its end would write what waits in it."""
+        """Keep a parent's file alive in a fork, because closing it would write its buffer."""
         import ctypes
 
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))  # also when the interpreter ends
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))  # also at the end of the interpreter
 
 
 def renewed(lock: T) -> T:
-    """The lock, which is free in every child that is forked while a thread holds it.
+    """Return the lock, which will be free in every child that is forked while a thread holds it.
 
-    For those of objects that several calls share; what one call makes, no child goes on with.
+    Use it for locks of objects that several calls share. A child does not continue the objects of
+    a single call.
     """
     _KNOWN.add(lock)
     return lock
@@ -166,7 +167,7 @@ def renewed(lock: T) -> T:
 
 @contextmanager
 def patiently(lock: RLock) -> Iterator[None]:
-    """Hold a lock so that work is not done twice; after a second, go on without it."""
+    """Hold a lock that only avoids repeated work; continue without it after a second."""
     held = lock.acquire(timeout=_PATIENCE)
     try:
         yield
@@ -198,14 +199,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# --- What happens to datasets, for those who listen: see :mod:`glaive.tracing` ----------
+# --- Events of datasets, for listeners: see :mod:`glaive.tracing` -------------------------
 # Targets and fields have the names of ``lance.tracing``, because programs sort events by them.
 
 DATASETS: Final = "lance::dataset_events"
-"""A dataset is opened, written, committed, compacted, cleaned up; or loses columns."""
+"""A dataset is opened, written, committed, compacted or cleaned up, or loses columns."""
 
 EXECUTION: Final = "lance::execution"
-"""A scan or a search has ended, with its figures."""
+"""A scan or a search has ended; the event has its figures."""
 
 FILES: Final = "lance::file_audit"
 """A file is created or deleted."""
@@ -214,33 +215,32 @@ INDICES: Final = "lance::io_events"
 """An index is opened."""
 
 Listener = Callable[[str, dict[str, str]], None]
-"""Called with a target and the fields."""
+"""Function of a target and the fields."""
 
 _listeners: list[Listener] = []
 _thread = threading.local()
 
 
 def listen(listener: Listener) -> None:
-    """Call a function with each event from now on, in the thread that it happens in."""
+    """Call a function with each event from now on, in the thread of the event."""
     _listeners.append(listener)
 
 
 def stop_listening() -> None:
-    """No events any more for any listener."""
+    """Remove all listeners."""
     _listeners.clear()
 
 
 def anyone_listens() -> bool:
-    """Whether there is a listener, for events whose fields take time to find out."""
+    """Return whether a listener exists, for events whose fields are expensive."""
     return bool(_listeners)
 
 
 def emit(target: str, **fields: object) -> None:
-    """Call the listeners with an event, its fields as texts. Does nothing if there are none.
+    """Call all listeners with an event; its fields become strings.
 
-    An error of a listener is logged: it is not one of the change that the event is about. What a
-    listener does itself is no event: it would be called without end. Passwords and keys in URLs
-    are left out.
+    An exception of a listener is logged, because the change itself succeeded. A listener's own
+    operations cause no events, which would never end. Passwords and keys in URLs are omitted.
     """
     if not _listeners or getattr(_thread, "listens", False):
         return

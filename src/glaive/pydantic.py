@@ -25,7 +25,7 @@ __all__ = [
 
 
 class _Vectors(list[Any], FixedSizeListMixin):
-    """A list whose class knows its size."""
+    """A list whose class has the size of vectors."""
 
     _dim = 0
     _value_type: Any = None
@@ -34,27 +34,27 @@ class _Vectors(list[Any], FixedSizeListMixin):
 
     @classmethod
     def nullable(cls) -> bool:
-        """Whether the column may hold nulls."""
+        """Return whether the column may contain nulls."""
         return cls._nullable
 
     @classmethod
     def dim(cls) -> int:
-        """Numbers in a vector."""
+        """Return the number of elements of a vector."""
         return cls._dim
 
     @classmethod
     def value_arrow_type(cls) -> pa.DataType:
-        """Arrow type of a number."""
+        """Return the Arrow type of an element."""
         return cls._value_type  # type: ignore[no-any-return]  # set by _vectors
 
     @classmethod
     def is_multi_vector(cls) -> bool:
-        """Whether a value is a list of vectors."""
+        """Return whether a value is a list of vectors."""
         return cls._many
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """How pydantic checks a value."""
+        """Return pydantic's schema to check a value."""
         from pydantic_core import core_schema
 
         vector = core_schema.list_schema(
@@ -66,7 +66,7 @@ class _Vectors(list[Any], FixedSizeListMixin):
 
 
 def _as_list(value: Any) -> Any:
-    """Arrays as lists, which is what pydantic checks."""
+    """Convert arrays to lists, which pydantic can check."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return [_as_list(one) for one in value] if isinstance(value, list | tuple | range) else value
@@ -83,21 +83,21 @@ def _vectors(name: str, dim: int, value_type: Any, *, nullable: bool, many: bool
 def Vector(  # noqa: N802  # pylance's name: it makes a class
     dim: int, value_type: pa.DataType | None = None, nullable: bool = True
 ) -> Any:
-    """The type of a field with a vector.
+    """Make the type of a field with a vector.
 
     Parameters
     ----------
     dim
-        Numbers in a vector.
+        Number of elements of a vector.
     value_type
-        Arrow type of a number; float32 by default.
+        Arrow type of an element; float32 by default.
     nullable
-        Whether the column may hold nulls.
+        Whether the column may contain nulls.
 
     Raises
     ------
     OptionError
-        ``dim`` is no positive integer.
+        ``dim`` is not a positive integer.
     """
     return _vectors("Vector", dim, value_type, nullable=nullable, many=False)
 
@@ -105,5 +105,5 @@ def Vector(  # noqa: N802  # pylance's name: it makes a class
 def MultiVector(  # noqa: N802  # pylance's name: it makes a class
     dim: int, value_type: pa.DataType | None = None, nullable: bool = True
 ) -> Any:
-    """The type of a field with several vectors of one size; parameters as for :func:`Vector`."""
+    """Make the type of a field with vectors of one size; see :func:`Vector` for parameters."""
     return _vectors("MultiVector", dim, value_type, nullable=nullable, many=True)

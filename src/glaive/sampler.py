@@ -1,6 +1,6 @@
-"""Samplers: which rows a process reads, and in which order; the names of ``lance.sampler``.
+"""Samplers choose the rows that a process reads, and their order; the names of ``lance.sampler``.
 
-A pass reads the version that the dataset is at when it begins, whatever becomes of the object.
+A pass reads the version that the dataset has at its start, also if the object changes later.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __getattr__ = absent_names(__name__, REFUSED[__name__], globals())
 
 
 class Sampler(ABC):
-    """Derive from it and yield record batches from :meth:`__call__`.
+    """Base class of samplers: yield record batches from :meth:`__call__`.
 
-    Those of this module take ``offset``: how many rows of the share are left out at its start.
+    Samplers of this module take ``offset``: the number of rows to skip at the start of the share.
     """
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Sampler(ABC):
 
 
 class FragmentSampler(Sampler):
-    """Reads whole fragments; derive from it and yield them from :meth:`iter_fragments`."""
+    """Base class of samplers of whole fragments: yield them from :meth:`iter_fragments`."""
 
     def __call__(  # type: ignore[override]  # pylance's name of the parameter
         self,
@@ -101,7 +101,7 @@ class FragmentSampler(Sampler):
         yield from scanner.to_batches()
 
     def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
-        """Rows that a pass yields."""
+        """Return the number of rows of a pass."""
         fragments = list(self.iter_fragments(dataset))
         return dataset.scanner(filter=filter, fragments=fragments).count_rows()
 
@@ -109,75 +109,75 @@ class FragmentSampler(Sampler):
     def iter_fragments(
         self, ds: LanceDataset, *args: Any, **kwargs: Any
     ) -> Iterable[LanceFragment]:
-        """Yield fragments in the order in which they are to be read."""
+        """Yield fragments in reading order."""
 
 
 class FullScanSampler(FragmentSampler):
-    """Reads all rows in order."""
+    """Sampler of all rows in order."""
 
     def iter_fragments(  # type: ignore[override]  # pylance's name of the parameter
         self, dataset: LanceDataset, **kwargs: Any
     ) -> Iterable[LanceFragment]:
-        """All fragments."""
+        """Return all fragments."""
         return dataset.get_fragments()
 
 
 class ShardedFragmentSampler(Sharded, FragmentSampler):
-    """Every ``world_size``-th fragment, from ``rank`` on.
+    """Sampler of every ``world_size``-th fragment, from ``rank`` on.
 
-    Quicker than :class:`ShardedBatchSampler`, but shares differ where fragments do.
+    Faster than :class:`ShardedBatchSampler`, but shares differ if fragments do.
 
     Parameters
     ----------
     rank, world_size
-        Number of this process, and how many there are.
+        Number of this process, and number of processes.
     randomize
-        Whether fragments are shuffled.
+        Whether to shuffle fragments.
     seed
-        Of the order, with the epoch.
+        Seed of the order, together with the epoch.
 
     Raises
     ------
     OptionError
-        There is no such rank.
+        The rank does not exist.
     """
 
     @staticmethod
     def from_torch(randomize: bool = False, seed: int = 0) -> ShardedFragmentSampler:
-        """For a process of ``torch.distributed``."""
+        """Make the sampler of a process of ``torch.distributed``."""
         return ShardedFragmentSampler(*_of_torch(), randomize=randomize, seed=seed)
 
     def iter_fragments(  # type: ignore[override]  # pylance's name of the parameter
         self, dataset: LanceDataset, **kwargs: Any
     ) -> Iterable[LanceFragment]:
-        """The fragments of this process."""
+        """Return the fragments of this process."""
         fragments = dataset.get_fragments()
         return [fragments[one] for one in self._share(len(fragments))]
 
 
 class ShardedBatchSampler(Sharded, Sampler):
-    """Every ``world_size``-th batch, from ``rank`` on: shares differ by one batch at most.
+    """Sampler of every ``world_size``-th batch, from ``rank`` on: shares differ by at most a batch.
 
-    With a filter the number of rows is not known before: each process scans all rows that pass
-    and keeps every ``world_size``-th one, so that shares differ by one row at most; ``randomize``
-    shuffles the rows of each batch only.
+    With a filter the number of rows is not known before. Each process then scans all rows that pass
+    and keeps every ``world_size``-th row, so shares differ by at most one row. In this case
+    ``randomize`` only shuffles the rows of each batch.
 
     Parameters
     ----------
     rank, world_size, seed
-        As for :class:`ShardedFragmentSampler`.
+        See :class:`ShardedFragmentSampler`.
     randomize
-        Whether batches are shuffled.
+        Whether to shuffle batches.
 
     Raises
     ------
     OptionError
-        There is no such rank.
+        The rank does not exist.
     """
 
     @staticmethod
     def from_torch(randomize: bool = False, seed: int = 0) -> ShardedBatchSampler:
-        """For a process of ``torch.distributed``."""
+        """Make the sampler of a process of ``torch.distributed``."""
         return ShardedBatchSampler(*_of_torch(), randomize=randomize, seed=seed)
 
     def __call__(  # type: ignore[override]  # pylance's name of the parameter
@@ -214,7 +214,7 @@ class ShardedBatchSampler(Sharded, Sampler):
         yield from without_rows(batches_at(dataset, columns, numbers[done:], batch_size), rest)
 
     def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
-        """Rows that a pass yields."""
+        """Return the number of rows of a pass."""
         if filter is not None:
             return len(range(self._rank, dataset.count_rows(filter), self._world_size))
         count = -(-len(dataset) // batch_size)
@@ -234,24 +234,24 @@ class ShardedBatchSampler(Sharded, Sampler):
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):
-    """Positions of rows in batches: each process has neighbouring rows, the same in all passes.
+    """Sampler of positions in batches: a process has adjacent rows, the same in all passes.
 
-    Iterating yields lists of positions, as ``batch_sampler`` of a loader takes them; calling it
-    reads batches, as :class:`ShardedBatchSampler` does.
+    Iterating yields lists of positions, as ``batch_sampler`` of a loader needs them. Calling it
+    reads batches, like :class:`ShardedBatchSampler`.
 
     Parameters
     ----------
     rank, world_size, randomize, seed
-        As for :class:`ShardedBatchSampler`.
+        See :class:`ShardedBatchSampler`.
     batch_size
-        Rows of a batch.
+        Number of rows of a batch.
     total_num_rows
-        Rows of the dataset.
+        Number of rows of the dataset.
 
     Raises
     ------
     OptionError
-        There is no such rank, or ``batch_size`` is 0 and there are rows.
+        The rank does not exist, or ``batch_size`` is 0 and the dataset has rows.
     """
 
     def __init__(  # pylance's parameters
@@ -285,38 +285,39 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     def from_torch(  # type: ignore[override]  # pylance's parameters
         batch_size: int, total_num_rows: int, randomize: bool = False, seed: int = 0
     ) -> ShardedFixedBatchSampler:
-        """For a process of ``torch.distributed``."""
+        """Make the sampler of a process of ``torch.distributed``."""
         return ShardedFixedBatchSampler(*_of_torch(), randomize, seed, batch_size, total_num_rows)
 
 
 class ShuffledBlockSampler(Sharded, Sampler):
-    """All rows in an order of each epoch: blocks at random, and rows at random within windows.
+    """Sampler of all rows in a random order per epoch: random blocks, random rows in windows.
 
-    A window is some blocks, read at once and mixed. The order depends on ``seed``, the epoch and
-    the number of rows; shares of processes differ by one row at most, and together are all rows.
+    A window consists of some blocks, which are read at once and mixed. The order depends on
+    ``seed``, the epoch and the number of rows. Shares of processes differ by at most one row, and
+    together contain all rows.
 
     Parameters
     ----------
     rank, world_size, seed
-        As for :class:`ShardedFragmentSampler`.
+        See :class:`ShardedFragmentSampler`.
     block_rows
-        Neighbouring rows that are read together.
+        Number of adjacent rows to read together.
     window_rows
-        Rows that are held in memory and mixed; default: 65,536, fewer if rows are large: what
-        takes about 256 MiB in the files.
+        Number of rows to hold in memory and mix. The default is 65,536; fewer for large rows: about
+        256 MiB in the files.
     equal_shares
-        Whether all shares have the same number of rows; the last ones of the order, fewer than
-        ``world_size``, are left out.
+        Whether all shares have the same number of rows. The last rows of the order, fewer than
+        ``world_size``, are then omitted.
 
     Raises
     ------
     OptionError
-        There is no such rank; a number of rows is not positive.
+        The rank does not exist, or a number of rows is not positive.
 
     Notes
     -----
-    With a filter, each pass scans the columns of the filter first, and holds the positions of the
-    rows that pass: 8 bytes each.
+    With a filter, each pass first scans the columns of the filter, and holds the positions of the
+    rows that pass, with 8 bytes each.
     """
 
     def __init__(
@@ -339,7 +340,7 @@ class ShuffledBlockSampler(Sharded, Sampler):
 
     @staticmethod
     def from_torch(seed: int = 0) -> ShuffledBlockSampler:
-        """For a process of ``torch.distributed``."""
+        """Make the sampler of a process of ``torch.distributed``."""
         return ShuffledBlockSampler(*_of_torch(), seed=seed)
 
     def __call__(  # type: ignore[override]  # pylance's name of the parameter
@@ -384,7 +385,7 @@ class ShuffledBlockSampler(Sharded, Sampler):
         )
 
     def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
-        """Rows that a pass yields."""
+        """Return the number of rows of a pass."""
         rows = dataset.count_rows(filter)
         first, end = BlockOrder(rows, 1, (), self._rank, self._world_size, self._equal).bounds()
         return end - first

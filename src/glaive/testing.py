@@ -36,9 +36,9 @@ __all__ = [
     "requests_of",
 ]
 
-# --- A store that counts the requests to another one, and can make it fail --------------
-# Requests are counted as an object store would see them: after near ranges are joined. A reader
-# from here is never mapped, so that only requested ranges are fetched.
+# --- A store that counts the requests to another store, and can make them fail ------------
+# It counts requests as an object store receives them, after adjacent ranges are joined. Its readers
+# are never mapped, so that only requested ranges are fetched.
 
 
 Kind = Literal["fail", "lie", "delay", "repeat"]
@@ -65,13 +65,14 @@ class Fault:
     Parameters
     ----------
     at
-        Number of the matching request; later ones are not affected unless ``forever``.
+        Number of the matching request; later requests are not affected unless ``forever``.
     kind
-        ``"fail"``: raise and do nothing. ``"lie"``: do it, then raise, as if the response was
-        lost. ``"delay"``: do it ``seconds`` later. ``"repeat"``: do it twice if it puts or deletes,
-        as a client that repeats a request whose response was lost.
+        ``"fail"``: raise the error and do nothing. ``"lie"``: execute the request, then raise the
+        error, as if the response was lost. ``"delay"``: execute it ``seconds`` later. ``"repeat"``:
+        execute it twice if it puts or deletes, like a client that repeats a request after it lost
+        the response.
     method, path
-        Only requests of this method, with this text in their path; any when None.
+        Only requests of this method, with this string in their path; ``None`` for all.
     """
 
     at: int
@@ -84,7 +85,7 @@ class Fault:
 
 
 class CountingStore(WrappedStore):
-    """Wraps any store, as if it were a bucket. ``log`` has every request, in order."""
+    """A store that wraps any store like a bucket. ``log`` has every request, in order."""
 
     # The capabilities of directories are replaced by requests, which are counted.
     is_local = False
@@ -134,7 +135,7 @@ class CountingStore(WrappedStore):
             self._faults.append((fault, 0))
 
     def note(self, method: str, path: str, offset: int = 0, size: int = 0) -> Exception | None:
-        """Count one request; returns the error to raise after doing it, if any."""
+        """Count one request; return the error to raise after executing it, if any."""
         late: Exception | None = None
         wait = 0.0
         with self._lock:
@@ -233,7 +234,7 @@ class CountingReader(WrappedReader):
 
     @property
     def size(self) -> int:
-        """Counts one HEAD unless the size is known."""
+        """Bytes in the object; counts one HEAD unless the size is known."""
         if self._size is None:
             _raise(self._store.note("head", self._path))
             self._size = self._inner.size
@@ -247,7 +248,7 @@ class CountingReader(WrappedReader):
         return buffer
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
-        """Count one request per group of near ranges."""
+        """Count one request per group of adjacent ranges."""
         late = [self._store.note("read", self._path, *r) for r in coalesce(ranges).requests]
         buffers = self._inner.read(ranges)
         for error in late:
@@ -280,7 +281,7 @@ class CountingSink:
         return size
 
     def abort(self) -> None:
-        """Abort; never counted, never failing."""
+        """Abort the inner sink. This is never counted and never fails."""
         self._inner.abort()
 
 
@@ -302,7 +303,7 @@ Operation = Callable[[LanceDataset], object]
 
 
 class FaultyStore(CountingStore):
-    """Counts requests and applies a fault to one of them, after a call of :meth:`arm`."""
+    """A store that counts requests and applies a fault to one, after a call of :meth:`arm`."""
 
     def arm(self, at: int, kind: Kind) -> None:
         """Apply a fault to the ``at``-th request from now on, counted from 1.

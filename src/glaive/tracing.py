@@ -1,8 +1,8 @@
 """Events of glaive as they happen, under the names of ``lance.tracing``.
 
-Events are what happens to datasets, files and indices, with pylance's targets and fields, and the
-messages that glaive logs (see :mod:`glaive.tracing`); spans of single steps are not recorded. For
-where the time of a scan goes, use ``scanner.analyze_plan()`` or ``scan_stats_callback``.
+Events report changes of datasets, files and indices, with pylance's targets and fields, and the
+messages that glaive logs. Spans of single steps are not recorded. To
+see how long the steps of a scan take, use ``scanner.analyze_plan()`` or ``scan_stats_callback``.
 
 =========================  ====================================================================
 target                     fields of ``args``
@@ -15,10 +15,10 @@ target                     fields of ``args``
                            ``index_type``, ``index_uuid``
 ``lance::execution``       ``type``: ``plan_run``; ``output_rows``, ``iops``, ``requests``,
                            ``bytes_read`` and other figures of a scan
-``glaive....``             ``message`` and ``level`` of what is logged
+``glaive....``             ``message`` and ``level`` of log messages
 =========================  ====================================================================
 
-All have ``timestamp``, but for messages.
+All events except log messages have a ``timestamp``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from glaive.dataclass import dataclass
 from glaive.process import listen, renewed, stop_listening
 
 # --- Set-up of logging, under the names of ``lance.log`` --------------------------------
-# glaive logs to the loggers ``glaive.…``, and sets up none by itself; ``LANCE_LOG`` holds the
+# glaive logs to the loggers ``glaive.…``, and configures no logger itself. ``LANCE_LOG`` has the
 # level, as for pylance.
 
 ENV_NAME_PYLANCE_LOGGING_LEVEL = "LANCE_LOG"
@@ -46,14 +46,14 @@ _FORMAT = "%(asctime)s %(name)s [%(levelname)s] %(filename)s:%(lineno)d %(funcNa
 
 
 def get_python_log_level(rust_log_level: str) -> str:
-    """Python's name of a level: it has no ``trace``."""
+    """Return Python's name of a level, because Python has no ``trace``."""
     return "DEBUG" if rust_log_level.lower() == "trace" else rust_log_level
 
 
 def get_log_level() -> str:
-    """The level in ``LANCE_LOG``, ``INFO`` if there is none.
+    """Return the level in ``LANCE_LOG``; ``INFO`` if it is not set.
 
-    Levels of single modules (``lance=debug``) are left out.
+    Levels of single modules (``lance=debug``) are ignored.
     """
     given = os.environ.get(ENV_NAME_PYLANCE_LOGGING_LEVEL, "").upper()
     levels = [entry.strip() for entry in given.split(",") if entry.strip() and "=" not in entry]
@@ -77,13 +77,13 @@ def set_logger(
     file_path
         The file; unused with ``log_handler``.
     name
-        A logger that gets the same handler, beside ``glaive``.
+        Another logger that gets the same handler as ``glaive``.
     level
-        Lowest level that is written.
+        Lowest level to write.
     format_string
-        Of :class:`logging.Formatter`.
+        Format for :class:`logging.Formatter`.
     log_handler
-        In place of the file.
+        Handler to use instead of the file.
     """
     handler = log_handler if log_handler is not None else logging.FileHandler(str(file_path))
     handler.setLevel(level)
@@ -95,7 +95,7 @@ def set_logger(
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One event: what it is about, its fields, and the message if it was logged."""
+    """An event: its target and fields, and the message if it was logged."""
 
     target: str
     message: str
@@ -106,7 +106,7 @@ class TraceEvent:
 
 
 class _Handler(logging.Handler):
-    """Hands log records to a function."""
+    """Handler that passes log records to a function."""
 
     def __init__(self, receive: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(get_log_level())
@@ -121,7 +121,7 @@ class _Handler(logging.Handler):
 
 _handlers: list[_Handler] = []
 _levels: list[int] = []
-"""Levels of the logger before it was set to that of a handler."""
+"""Levels of the logger before it got the level of a handler."""
 
 
 def _listen(receive: Callable[[logging.LogRecord], None]) -> None:
@@ -135,9 +135,9 @@ def _listen(receive: Callable[[logging.LogRecord], None]) -> None:
 
 
 def capture_trace_events(callback: Callable[[TraceEvent], None]) -> None:
-    """Call a function with each event, in the thread that it happens in.
+    """Call a function with each event, in the thread of the event.
 
-    ``LANCE_LOG`` holds the lowest level. :func:`shutdown_tracing` ends it.
+    ``LANCE_LOG`` has the lowest level. :func:`shutdown_tracing` ends the calls.
     """
 
     def receive(record: logging.LogRecord) -> None:
@@ -153,7 +153,7 @@ def capture_trace_events(callback: Callable[[TraceEvent], None]) -> None:
 
 
 def shutdown_tracing() -> None:
-    """No events any more for functions given to :func:`capture_trace_events`; ends trace files.
+    """Remove all functions of :func:`capture_trace_events`, and finish trace files.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def shutdown_tracing() -> None:
 
 
 def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
-    """Write events to a file for ``chrome://tracing`` or Perfetto; ends with the process.
+    """Write events to a file for ``chrome://tracing`` or Perfetto, until the process ends.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Small values that every layer uses: versions, ranges, positions in files.
+"""Small values that all layers use: versions, ranges, positions in files.
 
-``ReaderLike`` is pylance's name for what ``write_dataset`` takes, for annotations.
+``ReaderLike`` is pylance's name for the inputs of ``write_dataset``, for annotations.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ VersionIdentity = tuple[int, int, int, str]
 """Number of a version, its time in seconds and nanoseconds, and its transaction."""
 
 MAX_OFFSET: Final = 2**31 - 1
-"""Bytes or items that offsets of 32 bits can count: Arrow's are signed."""
+"""Most bytes or items for 32-bit offsets, which are signed in Arrow."""
 
 MAX_WIDTH: Final = 2**28 - 1
-"""Bytes of a value of fixed width at most: Arrow counts their bits with 32, and wraps around."""
+"""Most bytes of a fixed-width value: Arrow counts its bits with 32 bits, and wraps around."""
 
 
 class ByteRange(NamedTuple):
-    """``size`` bytes from ``offset`` on."""
+    """A range of ``size`` bytes from ``offset`` on."""
 
     offset: int
     size: int
@@ -60,7 +60,8 @@ class RowRange(NamedTuple):
 class FormatVersion:
     """A data storage version, displayed as ``"2.1"``.
 
-    Without an order: the profile of a version, in ``glaive.file.versions``, has its permissions.
+    Versions have no order: the profile of a version, in ``glaive.file.versions``, lists its
+    features.
     """
 
     major: int
@@ -72,7 +73,7 @@ class FormatVersion:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where bytes came from, for error messages."""
+    """Origin of bytes, for error messages."""
 
     path: str
     column: int | None = None
@@ -94,31 +95,30 @@ class Where:
 
 
 def integer_of(value: Any) -> int | None:
-    """An integer, of Python or of another library, such as NumPy; None for all else, and bools."""
+    """Return a Python or NumPy integer as ``int``; ``None`` for other values, also bools."""
     try:
         return None if isinstance(value, bool) else index(value)
-    except TypeError:  # arrays have the method, and refuse
+    except TypeError:  # arrays have the method, but refuse
         return None
 
 
 def __getattr__(name: str) -> Any:
     if name != "ReaderLike":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pyarrow as pa  # not for those who only want the values above
+    import pyarrow as pa  # only here, because the values above do not need it
 
     return pa.Table | pa.RecordBatch | pa.RecordBatchReader | object
 
 
-# --- Memory as Arrow buffers and as NumPy arrays, which share it; and memory from Arrow's pool
-
-# Called some dozen times for each row that is taken: no step between them and Arrow or NumPy.
+# --- Memory as Arrow buffers and as NumPy arrays that share it; memory from Arrow's pool --
+# Called some dozen times for each row of a take, so these call Arrow or NumPy directly.
 _from_buffer: Final[Callable[..., NDArray[Any]]] = cast("Any", np.frombuffer)
 
 as_buffer: Final[Callable[[NDArray[Any] | bytes], pa.Buffer]] = cast("Any", pa.py_buffer)
 """View the memory of a contiguous array as a buffer, which keeps it alive."""
 
 allocate: Final[Callable[[int], pa.Buffer]] = cast("Any", pa.allocate_buffer)
-"""So many bytes of uninitialised memory from Arrow's pool, which keeps pages warm."""
+"""Allocate uninitialised memory from Arrow's pool, which keeps pages warm."""
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
@@ -146,7 +146,7 @@ def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArr
 
 
 def copy_of(buffer: pa.Buffer) -> pa.Buffer:
-    """The bytes of a buffer in memory of their own, from Arrow's pool."""
+    """Copy the bytes of a buffer to new memory from Arrow's pool."""
     copy = allocate(buffer.size)
     as_array(copy)[:] = as_array(buffer)
     return copy

@@ -1,6 +1,6 @@
 """pylance's names where programs look for them.
 
-``install`` makes ``import lance`` give glaive; ``absent`` stands in for what glaive does not have.
+``install`` makes ``import lance`` import glaive; ``absent`` has stand-ins for names glaive lacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Stand-ins for names of pylance that glaive does not have.
 
-A program may import them, annotate with them, ask ``isinstance`` for them, and derive from them.
-The first use raises an error with the reason and the way round: a script that only mentions such
-a name runs.
+A program may import the stand-ins, annotate with them, call ``isinstance`` with them, and derive
+classes from them. The first use raises an error with the reason and an alternative. A script that
+only mentions such a name runs.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ C = TypeVar("C", bound=type)
 
 
 class Absence(NamedTuple):
-    """Why names are not there.
+    """Reason why names are absent.
 
     Parameters
     ----------
     reason
         Why; a sentence without a full stop.
     instead
-        The way round; a sentence without a full stop.
+        Alternative; a sentence without a full stop.
     names
-        The names in a module, separated by spaces; of a member as ``Class.member``.
+        Names in a module, separated by spaces; a member is ``Class.member``.
     """
 
     reason: str
@@ -35,13 +35,13 @@ class Absence(NamedTuple):
 
 
 class AbsentName(type):
-    """The class of stand-ins. Using one raises; naming it does not."""
+    """The class of stand-ins. Using a stand-in raises an error; naming it does not."""
 
     __absence__: str
     __error__: type[GlaiveError]
 
     def __call__(cls, *args: object, **options: object) -> NoReturn:
-        """Raise the error that says why the name is not there."""
+        """Raise the error with the reason."""
         raise cls.__error__(cls.__absence__)
 
     def __getattr__(cls, name: str) -> NoReturn:
@@ -72,21 +72,21 @@ def _message(name: str, absence: Absence) -> str:
 
 
 def names_of(table: Sequence[Absence]) -> dict[str, Absence]:
-    """The absence of each name of a table."""
+    """Return the absence of each name of a table."""
     return {name: absence for absence in table for name in absence.names.split()}
 
 
 def absent_names(
     module: str, table: Sequence[Absence], cache: dict[str, Any]
 ) -> Callable[[str], Any]:
-    """``__getattr__`` of a module: stand-ins for the names of a table.
+    """Make the ``__getattr__`` of a module with stand-ins for the names of a table.
 
     Parameters
     ----------
     module
         The module's ``__name__``.
     table
-        What it does not have.
+        Names that the module lacks.
     cache
         The module's ``globals()``; a stand-in is made once and kept there.
     """
@@ -102,15 +102,15 @@ def absent_names(
 
 
 def needs_package(module: str, name: str, package: str, extra: str) -> AbsentName:
-    """A stand-in for what an installed package would bring; use raises MissingDependencyError."""
+    """Make a stand-in for a name of a missing package; use raises MissingDependencyError."""
     message = f"{module}.{name} needs {package}, which is not installed. Install it: {extra}"
     return _absent(module, name, message, MissingDependencyError)
 
 
 def refuse_members(table: Sequence[Absence]) -> Callable[[C], C]:
-    """Class decorator: methods that the class does not have raise.
+    """Make a class decorator: methods that the class lacks raise an error.
 
-    The table names them as ``Class.member``. What the class has already stays.
+    The table lists them as ``Class.member``. Existing members of the class stay.
     """
     known: Mapping[str, Absence] = names_of(table)
 
@@ -135,7 +135,7 @@ def _refusing(cls: type, member: str, message: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-# --- The names of pylance that glaive does not have, by module, with the reason and the way round
+# --- Names of pylance that glaive lacks, by module, with the reason and an alternative ----
 # ``docs/guide/names.md`` lists all of pylance's names; tests compare it with both libraries.
 
 _WAL = (
@@ -244,7 +244,7 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
         ),
     ),
 }
-"""By module of glaive."""
+"""Absent names by module of glaive."""
 
 REFUSED_MEMBERS: Final[tuple[Absence, ...]] = (
     Absence(

@@ -1,8 +1,8 @@
 """``import lance`` gives glaive: for programs and packages that import pylance by its name.
 
-Afterwards each ``lance.x`` is the module ``glaive.x`` itself, and ``lance`` has glaive's names:
-classes are the same whichever way they were imported. ``lance.__version__`` is the version of
-pylance whose interface it is; ``lance.__glaive__`` is glaive's own.
+Afterwards each ``lance.x`` is the module ``glaive.x`` itself, and ``lance`` has glaive's names.
+Both imports give the same classes. ``lance.__version__`` is the version of pylance whose interface
+it has; ``lance.__glaive__`` is glaive's own version.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from glaive.errors import OptionError
 if TYPE_CHECKING:
     from importlib.abc import Loader
 else:
-    # The import system asks for methods, not for base classes; this one takes 15 ms to load.
+    # The import system requires methods, not base classes; this class takes 15 ms to load.
     Loader = object
 
 
 PYLANCE_VERSION = "14.0.2"
-"""The version of pylance whose names and signatures are followed."""
+"""The version of pylance whose names and signatures glaive has."""
 
 _NAME = "lance"
 
 _ELSEWHERE = {"lance._arrow": "glaive.arrow", "lance._arrow.bf16": "glaive.arrow"}
-"""Modules of pylance that are not public but imported, and where their names are."""
+"""Private modules of pylance that programs import, and the modules that have their names."""
 
 
 class _Lance(ModuleType):
@@ -39,7 +39,7 @@ class _Lance(ModuleType):
         return getattr(importlib.import_module("glaive"), name)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # cloudpickle, of Ray and Spark, knows plain modules only.
+        # cloudpickle, which Ray and Spark use, only supports plain modules.
         return importlib.import_module, (_NAME,)
 
     def __dir__(self) -> list[str]:
@@ -57,12 +57,12 @@ class _AliasLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ != _NAME:
-            # The import system returns what stands in sys.modules when this is done.
+            # The import system then returns the module in sys.modules.
             sys.modules[module.__name__] = importlib.import_module(_ours(module.__name__))
 
 
 class _AliasFinder:
-    """Finds ``lance`` and ``lance.x`` before the import system looks at folders."""
+    """Finder of ``lance`` and ``lance.x``, before the import system searches folders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -86,12 +86,12 @@ def _found(name: str) -> ModuleSpec | None:
 
     try:
         return find_spec(name)
-    except ModuleNotFoundError:  # a parent is no package
+    except ModuleNotFoundError:  # a parent is not a package
         return None
 
 
 def is_installed() -> bool:
-    """Whether ``import lance`` gives glaive."""
+    """Return whether ``import lance`` gives glaive."""
     return _FINDER in sys.meta_path
 
 
@@ -105,7 +105,7 @@ def install() -> None:
     Raises
     ------
     OptionError
-        pylance was imported already; its objects would be mixed with glaive's.
+        pylance was imported already: its objects would be mixed with glaive's.
     """
     if is_installed():
         return
@@ -119,7 +119,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Undo :func:`install`. Names that programs imported meanwhile stay those of glaive."""
+    """Undo :func:`install`. Names that programs imported meanwhile stay glaive's."""
     if not is_installed():
         return
     sys.meta_path.remove(_FINDER)

@@ -1,4 +1,4 @@
-"""Modules under pylance's names that have no code of their own: a table, and who serves them.
+"""Modules under pylance's names without own code: a table of their names, and a loader.
 
 ``import glaive.bitmap`` works as for a file. Editors find the names in the stubs ``glaive-stubs``,
 which ``python -m tests.docs.stubs`` writes out of the table.
@@ -232,7 +232,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         },
     ),
 }
-"""What each module is about, and its names by the module that has them.
+"""Topic of each module, and its names by the module that has them.
 
 ``name=other`` is another module's ``other``; ``name=`` is that module itself.
 """
@@ -250,13 +250,13 @@ def _has_torch() -> bool:
 
 
 class Loader:
-    """Makes such a module; each name is looked up when it is first used."""
+    """Loader of such a module; each name is looked up on first use."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Have the import system make it."""
+        """Let the import system make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it its names."""
+        """Give the module its names."""
         about, homes = MODULES[module.__name__.removeprefix("glaive.")]
         entries = {
             entry.partition("=")[0]: (home, entry)
@@ -285,7 +285,7 @@ class Loader:
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """The specification of a module of the table; None for another one."""
+    """Return the specification of a module of the table; ``None`` for other modules."""
     short = name.removeprefix("glaive.")
     if short not in MODULES:
         return None
