@@ -1,1 +1,1 @@
-"""Kernels over flat memory, each behind a checked wrapper."""
+"""Kernels over flat memory, each with a wrapper that checks its arguments."""

@@ -1,4 +1,4 @@
-"""Addresses for compiled kernels, and memory that they may write beyond its end."""
+"""Addresses for compiled kernels, and memory with extra bytes that they may write."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from glaive.process import renewed
 from glaive.types import Flags, Int64s, Where, as_buffer
 
 # --- The buffers that kernels may access in a checked build: ``GLAIVE_KERNELS=checked`` -
-# Kernels see addresses only. In a checked build every buffer whose address a wrapper takes is
-# registered here, and every load, store and copy of a kernel is compared with the entries. Buffers
+#
+# Kernels see addresses only. In a checked build, a wrapper registers each buffer whose address it
+# takes. Every load, store and copy of a kernel is compared with these entries. Buffers
 # stay registered until :func:`forget`, which a test calls before each call that it checks, or
-# until ``MAX_REGIONS`` later ones have replaced them.
+# until ``MAX_REGIONS`` later buffers have replaced them.
 
 READ: Final = 0
 WRITE: Final = 1
@@ -29,7 +30,7 @@ _ENTRY: Final = 3
 MAX_REGIONS: Final = 4096
 
 REGIONS: Final[Int64s] = np.zeros(1 + _ENTRY * MAX_REGIONS, np.int64)
-"""How many were registered; then start, end and whether writable of the last ones."""
+"""The number of registered buffers; then start, end and a writable flag for each of the last."""
 
 _LOCK: Final = renewed(Lock())
 
@@ -60,7 +61,7 @@ def forget() -> None:
 _CHECKED = settings.kernels == "checked"
 
 KEEPS_ADDRESSES: Final = not _CHECKED
-"""Whether addresses may be kept for later calls: checked kernels know the buffers of each call."""
+"""Whether later calls may use stored addresses: checked kernels know the buffers of each call."""
 
 if TYPE_CHECKING:
     kept_address = property
@@ -69,8 +70,8 @@ else:
 
 
 def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
-    """Address of the first byte; the caller keeps ``memory`` alive while the address is in use."""
-    # Through a buffer this is ten times quicker than by the array's ``__array_interface__``.
+    """Return the address of the first byte; the caller keeps ``memory`` alive during its use."""
+    # Through a buffer this is ten times faster than by the array's ``__array_interface__``.
     buffer = memory if isinstance(memory, Buffer) else as_buffer(memory)
     if _CHECKED:
         enter(buffer)
@@ -78,7 +79,7 @@ def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
 
 
 def allocate_with_slack(size: int, slack: int) -> pa.Buffer:
-    """``size`` bytes of uninitialised memory, followed by ``slack`` bytes that may be written."""
+    """Return ``size`` uninitialised bytes, followed by ``slack`` bytes that may be written."""
     buffer = pa.allocate_buffer(size + slack)
     if _CHECKED:
         enter(buffer)
@@ -86,26 +87,27 @@ def allocate_with_slack(size: int, slack: int) -> pa.Buffer:
 
 
 def allocate_bits(count: int) -> pa.Buffer:
-    """Uninitialised memory for ``count`` bits.
+    """Return uninitialised memory for ``count`` bits.
 
-    For kernels that store whole words: up to 16 bytes from the word of the last bit on.
+    Kernels may store whole words: up to 16 bytes from the word of the last bit on.
     """
     return allocate_with_slack((count + 7) // 8, slack=24)
 
 
 def is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
-    """Whether an array has so many numbers of a type, one behind the other."""
+    """Return whether an array has ``count`` numbers of a type, without gaps."""
     return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)
 
 
 # --- Checks that ranges read from a file lie within its memory, for many chunks at once -
-# The numbers may be anything. Nothing is added to a number before it is known to be small: a sum
-# past 2^63 would wrap around, be small itself, and pass.
+#
+# The numbers may have any value. Nothing is added to a number before it is known to be small: a
+# sum past 2^63 would wrap around, be small itself, and pass.
 
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
-    """Which of the ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
-    # If either number is negative, so is their OR; else the difference is exact.
+    """Return which ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
+    # If either number is negative, so is their OR; otherwise the difference is exact.
     mask: Flags = ((starts | sizes) < 0) | (starts > limit - sizes)
     return mask
 
@@ -126,24 +128,24 @@ def check_within(part: str, starts: Int64s, sizes: Int64s, limit: int, where: ob
 def check_apart(
     part: str, rows: Int64s, sizes: Int64s, stored: int, where: object, unit: str = "bytes"
 ) -> None:
-    """Refuse values of different rows that have more bytes, or items, together than there are.
+    """Refuse values of different rows with more bytes or items in total than are stored.
 
     Such values overlap: each would be copied, and few bytes would take any amount of memory.
 
     Parameters
     ----------
     rows, sizes
-        ``int64`` of shape ``(values,)``: the number of each row, which may be there more than
+        ``int64`` of shape ``(values,)``: the number of each row, which may occur more than
         once, and the bytes of its value, within ``stored``.
     stored
-        Bytes that all values lie in.
+        Number of bytes that contain all values.
     where, unit
         File, column and page, and the word for bytes, for messages.
 
     Raises
     ------
     CorruptFileError
-        They have more.
+        The values have more bytes.
     """
     total = int(sizes.sum(dtype=np.float64))  # does not wrap
     if total <= stored:
@@ -176,7 +178,7 @@ def check_offset_chunks(
     data
         Memory of all chunks.
     starts, sizes, counts
-        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk, which has
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk. It has
         ``counts[i] + numbers`` numbers of ``width`` bytes, then the bytes of the values.
     where
         File, column and page, for messages.
@@ -186,9 +188,9 @@ def check_offset_chunks(
     CorruptFileError
         A chunk leaves ``data``, or is shorter than its offsets.
     """
-    # If any number is negative, so is the result of the ORs; else the differences are exact.
+    # If any number is negative, so is the result of the ORs; otherwise the differences are exact.
     wrong = ((starts | sizes | counts) < 0) | (starts > data.size - sizes)
-    # Not by multiplying the counts, which may wrap; a width is a power of two.
+    # Do not multiply the counts: that may wrap. A width is a power of two.
     wrong |= counts > (sizes >> (width.bit_length() - 1)) - numbers
     if wrong.any():
         bad = int(wrong.argmax())

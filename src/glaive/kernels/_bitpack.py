@@ -1,4 +1,4 @@
-"""Sizes of bit-packed blocks, and the checks of those who unpack them."""
+"""Sizes of bit-packed blocks, and checks before they are unpacked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
 
 def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> Flags:
-    """Whether the last, partial block of a count is packed (else raw words)."""
+    """Return whether the last, partial block of each count is packed (otherwise raw words)."""
     return (tails > 0) & (width * (BLOCK - tails) < (word_bits - width) * tails)
 
 
@@ -26,11 +26,11 @@ BLOCK_BYTES_PER_BIT = BLOCK // 8
 WORD_BITS = (8, 16, 32, 64)
 
 MAX_VALUES = 1 << 56
-"""Values of a page at most: their size in bytes fits 64 bits."""
+"""Largest number of values in a page: their size in bytes fits 64 bits."""
 
 
 def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
-    """Bytes of out-of-line blocks with these counts of values."""
+    """Return the bytes of out-of-line blocks with these counts of values."""
     tails = counts & (BLOCK - 1)
     packed = tail_is_packed(tails, word_bits, width)
     blocks = (counts >> 10) + packed
@@ -65,7 +65,7 @@ def target_of(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
 
 
 def total_values(counts: Int64s, limit: int, where: object) -> int:
-    """Sum of the counts, checked not to exceed what the chunks can hold."""
+    """Return the sum of the counts, after a check that the chunks can contain it."""
     total = int(counts.sum())
     if not 0 <= total <= limit:
         raise CorruptFileError(
@@ -117,7 +117,7 @@ def check_blocks(
 def damaged_inline(
     data: pa.Buffer, start: Any, size: Any, count: Any, word_bits: int, where: object
 ) -> CorruptFileError:
-    """The error for an inline chunk that a kernel has rejected."""
+    """Return the error for an inline chunk that a kernel has rejected."""
     word = word_bits // 8
     if not (start >= 0 and word <= size <= data.size - start and 0 <= count <= BLOCK):
         return CorruptFileError(

@@ -2,7 +2,7 @@
 
 Values are unsigned words of 8, 16, 32 or 64 bits. An *inline* chunk is one word that holds
 the width ``W``, followed by one block of ``128 * W`` bytes. An *out-of-line* block has one
-width for all its values: full blocks back to back, then a tail that is packed or raw,
+width for all its values: full blocks back to back, then a tail. The tail is packed or raw,
 whichever is smaller.
 
 Specification: "Bit-packing" in ``docs/format/encodings.md``.
@@ -48,7 +48,7 @@ def unpack_inline(
     where
         File, column and page, for messages.
     out, offset
-        Where to write: ``out`` from byte ``offset`` on; a new buffer by default.
+        The memory for the result: ``out`` from byte ``offset`` on; a new buffer by default.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def unpack_one_of_blocks(
     data, start, size, count
         The block ``data[start : start + size]`` of ``count`` values.
     index, word_bits, width
-        Number of the value; width of a value, and that to which all are packed.
+        Number of the value, width of a value, and packed bits per value.
     where
         File, column and page, for messages.
 
@@ -153,7 +153,7 @@ def unpack_one_of_blocks(
 
 
 def _value_of_block(data: pa.Buffer, start: int, width: int, index: int, word_bits: int) -> int:
-    """Value ``index`` of the packed block at ``start``, which lies within the data."""
+    """Return value ``index`` of the packed block at ``start``, which lies within the data."""
     if not width:
         return 0
     word = _WORDS[word_bits]
@@ -168,7 +168,7 @@ def _value_of_block(data: pa.Buffer, start: int, width: int, index: int, word_bi
 
 
 def _row_and_lane(index: int, word_bits: int) -> tuple[int, int]:
-    """Row and lane of a value in a FastLanes block."""
+    """Return row and lane of a value in a FastLanes block."""
     row, rest = divmod(index, 128)
     lane = rest % (BLOCK // word_bits)
     return checks.ORDER.index((rest - lane) // 16) * 8 + row, lane
@@ -194,7 +194,7 @@ def take_inline(
 ) -> pa.Buffer:
     """Unpack single values of inline chunks; only these chunks are checked.
 
-    Costs about 4 µs plus 8 ns per value with kernels loaded, 20 ns out of a slow memory.
+    Costs about 4 µs plus 8 ns per value with kernels loaded, or 20 ns from slow memory.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def unpack_out_of_line(
 
 
 def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
-    """Bits that the largest of every 1,024 values needs; one item per chunk."""
+    """Return the bits that the largest of every 1,024 values needs; one item per chunk."""
     checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
     bitpack_loops.chunk_widths(address(values), count, word_bits, address(widths))
@@ -287,8 +287,8 @@ def pack_inline(
     word_bits
         Width of a value.
     widths
-        ``uint8`` of shape ``(chunks,)``: bits per chunk, to which its values are cut; those that
-        its largest value needs by default.
+        ``uint8`` of shape ``(chunks,)``: bits to which the values of each chunk are cut. By default
+        the bits that its largest value needs.
 
     Returns
     -------

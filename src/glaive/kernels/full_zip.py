@@ -1,17 +1,13 @@
-"""Full-zip entries: ``control word | length | value bytes``, one after the other.
+"""Full-zip entries: ``control word | length | value bytes``, without gaps.
 
 Full-zip pages interleave levels and values so that a row is one range of bytes. The wrappers
-here split such ranges into levels and values, build them, and gather rows.
+here do the following.
 
-====================== ============================================================
-wrapper                purpose
-====================== ============================================================
-``unzip_rows``         split rows of equal size (fixed width, no lists)
-``unzip``              split rows of any size, each a given range of bytes
-``zip_entries``        interleave levels and values
-``gather_rows``        copy rows of equal size, without control words
-``gather_ranges``      copy ranges of bytes, of any size, back to back
-====================== ============================================================
+- ``unzip_rows`` splits rows of equal size (fixed width, no lists).
+- ``unzip`` splits rows of any size, each a given range of bytes.
+- ``zip_entries`` interleaves levels and values.
+- ``gather_rows`` copies rows of equal size, without control words.
+- ``gather_ranges`` copies ranges of bytes, of any size, back to back.
 
 Specification: "Full-zip pages" in ``docs/format/pages.md``.
 """
@@ -29,13 +25,10 @@ from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.strings import _gather_strings, check_offsets
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array, as_buffer
 
-# --- The layout of full-zip entries
-# The reference of ``unzip`` reads the first entries of all rows, then the second, …: a Python step
-# per entry of the longest row.
 
-
+# --- The layout of full-zip entries -----------------------------------------------------
 def control_width(bits_rep: int, bits_def: int) -> int:
-    """Bytes of a control word that holds levels of so many bits."""
+    """Return the bytes of a control word for levels of ``bits_rep`` and ``bits_def`` bits."""
     bits = bits_rep + bits_def
     return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
 
@@ -55,8 +48,8 @@ class EntryLayout:
     width
         Bytes of a value, when ``prefix`` is 0.
     prefix
-        Bytes of the length before a value, 4 or 8; only visible entries with definition
-        level 0 have length and value. 0 when values have a fixed width.
+        Bytes of the length before a value, 4 or 8; 0 when values have a fixed width. Only
+        visible entries with definition level 0 have length and value.
     """
 
     bits_rep: int
@@ -80,9 +73,9 @@ class EntryLayout:
 
 @dataclass(slots=True)
 class Unzipped:
-    """Contents of entries: levels (None when the layout has none) and values back to back.
+    """Contents of entries: levels (None if the layout has no levels) and values back to back.
 
-    ``offsets`` (``visible + 1`` of ``offset_bits``, from 0) is None for fixed widths.
+    ``offsets`` are ``visible + 1`` numbers of ``offset_bits``, from 0; None for fixed widths.
     """
 
     rep: UInt16s | None
@@ -122,7 +115,7 @@ def _damaged_entry(damage: int, layout: EntryLayout, row: int, where: object) ->
 
 
 _MIN_VIEWED = 32 * 1024
-"""Average bytes of a value from which on a step of its own costs less than copying it."""
+"""Least average bytes of a value for which a view costs less than a copy."""
 
 
 def gather_rows(
@@ -135,7 +128,7 @@ def gather_rows(
     data
         Memory of all rows.
     stride, skip
-        Bytes of a row, and how many of them are skipped at its start.
+        Bytes of a row, and the number of bytes to skip at its start.
     rows
         ``int64``: row numbers, in any order; they may repeat.
     where
@@ -161,14 +154,14 @@ def gather_rows(
         if skip:
             target[:] = table[:, skip:][rows]
         else:
-            np.take(table, rows, axis=0, out=target, mode="clip")  # which needs no second copy
+            np.take(table, rows, axis=0, out=target, mode="clip")  # avoids a second copy
     return out
 
 
 def unzip_rows(
     data: pa.Buffer, layout: EntryLayout, rows: Int64s | tuple[int, int], where: object
 ) -> tuple[UInt16s, pa.Buffer]:
-    """Definition levels and values of rows that all have ``layout.stride`` bytes.
+    """Return definition levels and values of rows that all have ``layout.stride`` bytes.
 
     Parameters
     ----------
@@ -216,7 +209,7 @@ def unzip(
     where: object,
     rows: Int64s | None = None,
 ) -> Unzipped:
-    """Split the entries of rows: one per row, or, with lists, one or more.
+    """Split the entries of rows: one per row, with lists one or more.
 
     Parameters
     ----------
@@ -233,7 +226,8 @@ def unzip(
     Raises
     ------
     CorruptFileError
-        A row leaves ``data``, its entries do not fill it, rows overlap, or a level is too high.
+        A row leaves ``data``, its entries do not fill it, rows overlap, or a level is too
+        high.
     """
     check_ranges(starts, stops, data.size, where, rows)
     starts = np.ascontiguousarray(starts, np.int64)
@@ -277,8 +271,8 @@ def check_ranges(
     where
         File, column and page, for messages.
     rows
-        ``int64``: the number of each row. Different rows that overlap are found where they have
-        more than ``size`` bytes together.
+        ``int64``: the number of each row. Different rows that overlap are an error if their
+        total is more than ``size`` bytes.
     """
     bad = (starts < 0) | (stops <= starts) | (stops > size)
     if bad.any():
@@ -326,13 +320,13 @@ def zip_entries(
     Parameters
     ----------
     rep, definition
-        ``uint16`` of shape ``(entries,)``, or None for all 0; without both there is one entry
-        per row.
+        ``uint16`` of shape ``(entries,)``, or None for all 0; without both, each row has one
+        entry.
     layout
         How entries are laid out.
     values, offsets
         The values of the visible entries; ``offsets`` of ``int32`` or ``int64`` when they
-        have a length. Nulls among them have a slot, whose bytes are written for fixed widths
+        have a length. Nulls among them have a slot. Its bytes are written for fixed widths,
         and dropped otherwise.
     rows
         Number of rows.
@@ -340,8 +334,8 @@ def zip_entries(
     Returns
     -------
     tuple
-        The entries, and the position of each row followed by the total size (``rows + 1``). Entries
-        are in parts, back to back: large values are views of ``values``.
+        The entries, and the position of each row followed by the total size (``rows + 1``).
+        Entries are in parts, back to back: large values are views of ``values``.
 
     Raises
     ------
@@ -400,7 +394,7 @@ def _in_parts(
     offsets: NDArray[np.int32] | Int64s,
     rows: int,
 ) -> tuple[tuple[pa.Buffer, ...], Int64s]:
-    """Entries whose values are views, each behind the levels and the length before it."""
+    """Build entries whose values are views, each after its levels and its length."""
     level = words & np.uint32((1 << layout.bits_def) - 1)
     visible = level <= layout.visible_def
     valued = level == 0 if layout.prefix else visible
@@ -431,6 +425,6 @@ def _in_parts(
 
 
 def _as_bytes(numbers: UInt32s | Int64s, width: int) -> UInt8s:
-    """The low ``width`` bytes of each number."""
+    """Return the low ``width`` bytes of each number."""
     little = np.ascontiguousarray(numbers, f"<u{numbers.itemsize}")
     return little.view(np.uint8).reshape(len(numbers), numbers.itemsize)[:, :width]

@@ -1,8 +1,8 @@
 """Repair neighbour graphs after nodes were deleted, so that searches still reach all nodes.
 
-A node that lost neighbours gets new ones from its remaining neighbours and from the neighbours of
-the lost ones: first those that are nearer to the node than to any neighbour chosen before, then
-the nearest of the others. No list becomes longer than it was.
+A node that lost neighbours gets new ones. The candidates are its remaining neighbours and the
+neighbours of the lost nodes. First come candidates that are nearer to the node than to any
+neighbour chosen before, then the nearest of the others. No list becomes longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from glaive.kernels.native import graph as graph_loops
 from glaive.types import Flags, Float32s, Int64s
 
 MAX_CANDIDATES: Final = 4096
-"""Candidates that are considered for one node, at most."""
+"""Largest number of candidates for one node."""
 
 Int32s = NDArray[np.int32]
 
@@ -33,7 +33,7 @@ class Points(NamedTuple):
     vector_of
         ``int32`` of shape ``(nodes,)``: the vector of each node; ignored for deleted nodes.
     dot
-        The distance is one minus the dot product; otherwise the squared distance.
+        True if the distance is one minus the dot product; otherwise it is the squared distance.
     """
 
     vectors: Float32s
@@ -52,20 +52,20 @@ class Lists(NamedTuple):
 def repair_graph(
     offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s, points: Points, lists: Lists
 ) -> None:
-    """Fill the lists of the nodes that lost neighbours, at most up to their former length.
+    """Fill the lists of the nodes that lost neighbours, up to their former length.
 
     Parameters
     ----------
     offsets, nodes
         ``int64`` of shape ``(nodes + 1,)``, and ``int32``: the former neighbours of each node.
     live
-        ``bool`` of shape ``(nodes,)``: which nodes are not deleted.
+        ``bool`` of shape ``(nodes,)``: false for deleted nodes.
     damaged
         ``int64``: live nodes that lost neighbours.
     points
         Vectors of the nodes.
     lists
-        Those of the damaged nodes are overwritten.
+        Lists of all nodes; this function overwrites the lists of the damaged nodes.
     """
     _check(offsets, nodes, live, damaged)
     _check_points(points, live)

@@ -1,4 +1,4 @@
-"""Build neighbour graphs of several levels: batches of nodes search for neighbours and are linked.
+"""Build neighbour graphs of several levels: find neighbours of batches of nodes, and link them.
 
 Specification: "Graphs" in ``docs/format/vector-indices.md``.
 """
@@ -15,25 +15,26 @@ from glaive.kernels._addresses import address
 from glaive.kernels.native import graph as graph_loops
 from glaive.types import Float32s, Int64s, UInt8s
 
-# --- A neighbour graph to which nodes are added: vectors, lists of neighbours, entries of these
+# --- A growing neighbour graph: vectors, lists of neighbours, entries of these lists -----
 
 Int32s = NDArray[np.int32]
 
 SQUARED, DOT, SQUARED_BYTES = 0, 1, 2
 _BLOCK: Final = 64
 MAX_BYTES: Final = 32_768
-"""Of byte vectors: sums of their squares fit into 32 bits."""
+"""Largest size of byte vectors: sums of their squares fit into 32 bits."""
 
 _MAX_NODES: Final = 1 << 28
-"""The bits above are for what building knows of an entry."""
+"""Numbers of nodes are below; higher bits are notes on entries during the build."""
 
 
 class Lists(NamedTuple):
     """Neighbours of nodes: ``counts[i]`` of ``nodes[i]``, with their distances.
 
-    ``judged[i]`` tells what is known of them since they were last chosen: how many, from the
-    first on, are nearer to the node than to each other, and how many are known in all. Both
-    runs are in order of distance; what is behind them was added since.
+    ``judged[i]`` has two numbers from the last choice of neighbours. The first is the number of
+    neighbours, from the start, that are nearer to the node than to each other. The second is the
+    number of neighbours compared in this way. Both runs are in order of distance; later entries
+    were added since.
     """
 
     nodes: Int32s
@@ -43,7 +44,7 @@ class Lists(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, capacity: int) -> Lists:
-        """So many lists with room for ``capacity`` nodes each."""
+        """Return ``count`` empty lists with room for ``capacity`` nodes each."""
         return cls(
             np.empty((count, capacity), np.int32),
             np.empty((count, capacity), np.float32),
@@ -60,8 +61,8 @@ class Nodes:
     vectors
         ``float32`` or ``uint8``, of shape ``(n, dimension)``.
     dot
-        The distance is one minus the dot product; otherwise the squared distance. Only for
-        floats.
+        True if the distance is one minus the dot product, for floats only; otherwise it is the
+        squared distance.
     """
 
     def __init__(self, vectors: NDArray[Any], *, dot: bool) -> None:
@@ -84,18 +85,18 @@ class Nodes:
 
 
 class GrowingGraph:
-    """A graph to which nodes are added.
+    """A graph that grows node by node.
 
     Parameters
     ----------
     nodes
-        Their vectors.
+        Vectors of the nodes.
     levels
         ``uint8``: the highest level of each node.
     neighbors
-        Of a node above level 0 at most; on level 0 twice as many.
+        Largest number of neighbours of a node above level 0; on level 0 twice as many.
     candidates
-        Considered for a node that is added.
+        Number of candidates for the neighbours of a new node.
     """
 
     def __init__(self, nodes: Nodes, levels: UInt8s, neighbors: int, candidates: int) -> None:
@@ -112,11 +113,11 @@ class GrowingGraph:
         self.entry = -1
 
     def lists(self, level: int) -> Lists:
-        """The lists of a level, by :meth:`blocks`."""
+        """Return the lists of a level; :meth:`blocks` gives their numbers."""
         return self.upper if level else self.lower
 
     def blocks(self, nodes: Int32s, level: int) -> Int32s:
-        """Which lists belong to nodes on a level that they are on."""
+        """Return the numbers of the lists that nodes have on one of their levels."""
         return nodes if not level else self.upper_of[nodes] + np.int32(level - 1)
 
 
@@ -128,7 +129,7 @@ class Edges(NamedTuple):
     targets
         ``int32``: lists, each once.
     starts
-        ``int32``: where the entries of each begin, and the end of the last.
+        ``int32``: the first entry of each list, and the end of the last.
     sources, distances
         ``int32`` and ``float32``: the entries.
     """
@@ -139,7 +140,7 @@ class Edges(NamedTuple):
     distances: Float32s
 
     def part(self, first: int, last: int) -> Edges:
-        """The entries of some of the lists."""
+        """Return the entries of some of the lists."""
         return self._replace(targets=self.targets[first:last], starts=self.starts[first : last + 1])
 
 
@@ -162,14 +163,14 @@ class Scratch:
 
 
 def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None:
-    """Write the lists of nodes that are not in the graph yet; others do not change.
+    """Write the lists of nodes that are not in the graph yet; other lists do not change.
 
     Parameters
     ----------
     graph
-        With at least one node.
+        A graph with at least one node.
     batch
-        ``int32``: the nodes to be added. Threads may have different ones, and scratch of their own.
+        ``int32``: the nodes to add. Threads may add different nodes, each with its own scratch.
     """
     count = len(graph.nodes)
     if not 0 <= graph.entry < count or len(scratch.stamps) != count:
@@ -195,9 +196,9 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
 
 
 def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
-    """Add entries to lists; of a list that is full those stay that lie apart.
+    """Add entries to lists; a full list keeps the entries that lie apart from each other.
 
-    Threads may have parts of the edges with different targets.
+    Threads may add parts of the edges with different targets.
     """
     _check_edges(graph, lists, edges)
     capacity = lists.nodes.shape[1]
@@ -219,7 +220,7 @@ def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     if len(starts) != len(targets) + 1 or len(sources) != len(edges.distances):
         raise ValueError(f"{len(starts)} starts of {len(targets)} lists")
     if lists.judged.shape != (len(lists.counts), 2) or lists.judged.dtype != np.int32:
-        raise ValueError(f"{lists.judged.shape} numbers of what is known of {len(lists.counts)}")
+        raise ValueError(f"{lists.judged.shape} judged numbers for {len(lists.counts)} lists")
     ends: Int64s = starts.astype(np.int64)
     if len(starts) and (ends[0] < 0 or ends[-1] > len(sources) or (ends[1:] < ends[:-1]).any()):
         raise ValueError(f"entries {ends[0]} to {ends[-1]} of {len(sources)}")

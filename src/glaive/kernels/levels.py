@@ -1,8 +1,7 @@
 """Turn repetition and definition levels into list offsets and validity.
 
-One call resolves one list layer: it reads the levels of all entries once and writes the
-offsets and validity of the lists that begin there, and the remaining levels for the outer
-layers.
+One call resolves one list layer. It reads the levels of all entries once. It writes the offsets
+and validity of the lists that begin there, and the remaining levels for the outer layers.
 
 Specification: "Levels" in ``docs/format/levels.md``.
 """
@@ -74,13 +73,14 @@ def resolve_lists(
     outer
         Whether there are outer layers, which need the remaining levels.
     capacity
-        Lists at most; the number of entries by default.
+        Largest number of lists; the number of entries by default.
 
     Returns
     -------
     ListLayer or None
-        None if there are more lists, or if an entry that has no slot, because something outside
-        is null or empty, continues a list or is continued: its items would be in the list before.
+        None if the entries have more lists. None also if an entry without a slot continues a
+        list or is continued: its items would be in the list before. Such an entry is inside a
+        null or empty list.
     """
     entries = len(rep)
     if definition is None:
@@ -112,7 +112,7 @@ def resolve_lists(
         return None
     return ListLayer(
         offsets.slice(0, (slots + 1) * width),
-        # The rest of it was never written, and buffers are handed on whole.
+        # Cut off the rest: it was never written, and callers use whole buffers.
         bitmap.slice(0, (slots + 7) // 8) if nulls else None, nulls, slots, visible,
         next_rep[:remaining] if next_rep is not None else None,
         next_def[:remaining] if next_def is not None else None,
@@ -122,9 +122,9 @@ def resolve_lists(
 def validity_from_levels(
     definition: UInt16s, *, slot_max: int, null_level: int
 ) -> tuple[pa.Buffer | None, int, int]:
-    """Validity of an item layer: ``(bitmap or None, null count, slots)``.
+    """Return the validity of an item layer: ``(bitmap or None, null count, slots)``.
 
-    Entries with a definition level above ``slot_max`` have no slot; those at ``null_level`` ≥ 1
+    Entries with a definition level above ``slot_max`` have no slot; entries at ``null_level`` ≥ 1
     are null.
     """
     entries = len(definition)
@@ -141,8 +141,9 @@ def validity_from_levels(
 
 
 # --- Decode definition levels of 0 and 1 to a validity bitmap, without an array of the levels
-# A column that is rarely null has long runs, or blocks of width 0: a few bytes stand for a whole
-# bitmap, and expanding them to levels first would cost more than everything else.
+#
+# A column with few nulls has long runs, or blocks of width 0: a few bytes stand for a whole
+# bitmap. To expand them to levels first would cost more than everything else.
 #
 # Specification: "Bit-packing" and "Run-length encoding" in ``docs/format/encodings.md``.
 
@@ -167,14 +168,14 @@ def unpack_level_bits(
     data, starts, sizes, counts, where
         Chunks as for :func:`unpack_inline`.
     encoding
-        How each chunk of levels is stored: ``inline`` or ``out_of_line`` bit-packing (the
-        latter with ``width`` bits per level), or ``flat`` words.
+        Storage of each chunk of levels: ``inline`` bit-packing, ``out_of_line`` bit-packing
+        with ``width`` bits per level, or ``flat`` words.
 
     Returns
     -------
     tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. None when
-        there are levels above 1, or widths that allow them: read the levels instead.
+        The bitmap over all chunks, bit set = valid, and the number of nulls. None when some
+        levels are above 1, or widths allow such levels: read the levels instead.
 
     Raises
     ------
@@ -222,8 +223,8 @@ def unpack_run_bits(
     Returns
     -------
     tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. None when
-        there are levels above 1: read the levels instead.
+        The bitmap over all chunks, bit set = valid, and the number of nulls. None when some
+        levels are above 1: read the levels instead.
 
     Raises
     ------
@@ -243,6 +244,7 @@ def unpack_run_bits(
 
 
 # --- Cut the levels of a page into chunks, and count the rows that start in each --------
+#
 # Specification: "Mini-block pages" and "Repetition index" in ``docs/format/pages.md``.
 
 
@@ -266,7 +268,7 @@ def cut_visible(definition: UInt16s, visible_max: int, counts: Int64s) -> Int64s
     Raises
     ------
     ValueError
-        A chunk has no values, or there are fewer visible entries than values.
+        A chunk has no values, or visible entries are fewer than values.
     """
     counts = np.ascontiguousarray(counts, np.int64)
     definition = np.ascontiguousarray(definition, np.uint16)
@@ -294,8 +296,9 @@ def count_starts(rep: UInt16s, cuts: Int64s, max_rep: int) -> tuple[Int64s, Int6
     Returns
     -------
     tuple
-        Two of ``int64`` and shape ``(chunks,)``: the rows that start in each chunk, and its entries
-        from the last of these on, all of them if none does.
+        Two arrays of ``int64`` and shape ``(chunks,)``. The first has the number of rows that start
+        in each chunk. The second has the number of its entries from the last such row on, or of
+        all its entries.
 
     Raises
     ------

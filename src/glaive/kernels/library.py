@@ -1,7 +1,7 @@
 """Machine code of all kernels in a shared library, which is part of a wheel.
 
 ``tools/build_kernels.py`` makes one library for each level of processors. Its name has a digest of
-the sources of kernels: a checkout whose kernels changed since does without it.
+the kernels' sources: a checkout with changed kernels does not use it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ _WITH_PERMUTES: Final = _V4 | {
 }
 
 LEVELS: Final = {"x86_64_v4": _WITH_PERMUTES, "x86_64_v3": _V3, "x86_64_v2": _V2}
-"""What ``/proc/cpuinfo`` lists of a processor of each level, the best level first.
+"""Flags in ``/proc/cpuinfo`` of processors of each level, the best level first.
 
-The highest has what Ice Lake and Zen 4 added, which several kernels are written for.
-"""
+The highest level has instructions that Ice Lake and Zen 4 added; several kernels use them."""
 
 _LAYOUT: Final = b"5"
-"""Counts up when code of before cannot be called any more."""
+"""Version of the calls: it changes when older code cannot be called any more."""
 
 
 _FOLDER: Final = os.path.dirname(__file__)
@@ -41,7 +40,7 @@ _FOLDER: Final = os.path.dirname(__file__)
 
 @cache
 def _archived() -> Any:
-    """The package in an archive; None where it is a folder."""
+    """Return the package if it is in an archive; None if it is a folder."""
     if os.path.isdir(_FOLDER):
         return None
     from importlib.resources import files
@@ -50,7 +49,7 @@ def _archived() -> Any:
 
 
 def _read(*names: str) -> bytes:
-    """Bytes of a file of this package."""
+    """Return the bytes of a file of this package."""
     archive = _archived()
     if archive is not None:
         return cast("bytes", archive.joinpath(*names).read_bytes())
@@ -60,13 +59,13 @@ def _read(*names: str) -> bytes:
 
 @cache
 def digest() -> str:
-    """The digest of the sources that machine code is made of."""
+    """Return the digest of the sources of machine code."""
     archive = _archived()
     if archive is None:
         names = os.listdir(os.path.join(_FOLDER, "loops"))
     else:
         names = [path.name for path in (archive / "loops").iterdir()]
-    found = sha256(_LAYOUT + _read("records.py"))  # which kernels import, and nothing else
+    found = sha256(_LAYOUT + _read("records.py"))  # kernels import only this module
     for name in sorted(names):
         if name.endswith(".py"):
             found.update(_read("loops", name))
@@ -75,7 +74,7 @@ def digest() -> str:
 
 @cache
 def level() -> str | None:
-    """The level of this processor; None where libraries are not for it."""
+    """Return the level of this processor; None if no library is for it."""
     if sys.platform != "linux" or sys.maxsize < 2**63 - 1:
         return None
     machine = os.uname().machine
@@ -94,7 +93,7 @@ def level() -> str | None:
 
 @cache
 def library() -> ctypes.PyDLL | None:
-    """The library for this processor and these sources; None where kernels are to be compiled."""
+    """Return the library for this processor and these sources; None if it does not exist."""
     best = level() if settings.kernels == "auto" else None
     if best is None:
         return None
@@ -112,7 +111,7 @@ def library() -> ctypes.PyDLL | None:
 def _loaded(name: str) -> ctypes.PyDLL:
     if _archived() is None:
         return ctypes.PyDLL(os.path.join(_FOLDER, "code", name))
-    # A file in memory has a name while it is open, and needs no folder.
+    # A file in memory needs no folder, and has a name while it is open.
     code, file = _read("code", name), os.memfd_create("glaive")
     try:
         os.write(file, code)
@@ -122,12 +121,12 @@ def _loaded(name: str) -> ctypes.PyDLL:
 
 
 def find(symbol: str) -> tuple[int, ...] | None:
-    """Addresses of the entry of a kernel and of the names of its parameters, if there is code."""
+    """Return the addresses of a kernel's entry and of its parameters' names, if it has code."""
     found = library()
     if found is None:
         return None
     try:
         parts = [ctypes.c_char.in_dll(found, name) for name in (symbol, f"{symbol}_names")]
-    except ValueError:  # no wrapper calls it
+    except ValueError:  # no wrapper calls this kernel
         return None
     return tuple(map(ctypes.addressof, parts))

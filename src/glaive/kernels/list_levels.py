@@ -19,10 +19,8 @@ from glaive.kernels.native import list_levels as list_levels_loops
 from glaive.kernels.records import LevelPage, packed
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, allocate, as_array
 
-# --- Chunks of pages with lists: what wrappers check of them, and a sample to warm kernels up
-# with
 
-
+# --- Chunks of pages with lists ---------------------------------------------------------
 def same_length(length: int, *arrays: Int64s | Flags) -> None:
     """Raise ``ValueError`` unless all arrays have ``length`` items."""
     for array in arrays:  # a generator would take as long as the call of a kernel
@@ -151,13 +149,12 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     )
 
 
-# --- Turn list lengths and validity into entries, and entries into levels: shredding, layer by
-# layer
+# --- Turn list lengths and validity into entries, and entries into levels, layer by layer
 #
-# An *entry* becomes one level. It has ended where a null or an empty list stands in for items:
-# then ``ended`` is a code from 1 to 255 that the caller chooses. ``outer`` is ``ended`` as it was
-# at the innermost list so far: an entry that had ended there has no *slot* in the arrays inside of
-# it.
+# An *entry* becomes one level. It has ended if a null or an empty list replaces items: then
+# ``ended`` is a code from 1 to 255 that the caller chooses. ``outer`` is the value of ``ended`` at
+# the innermost list so far. An entry that had ended there has no *slot* in the arrays inside this
+# list.
 #
 # Specification: "Levels" in ``docs/format/levels.md``.
 
@@ -169,7 +166,7 @@ MAX_ENTRIES = 1 << 46
 
 
 class ListEntries(NamedTuple):
-    """The entries inside of a list layer, and counts of lists.
+    """The entries inside a list layer, and counts of lists.
 
     - ``rep`` and ``ended`` have one item per entry. ``ended`` is None if all entries continue.
     - ``nulls`` and ``empties`` count lists whose entry continues.

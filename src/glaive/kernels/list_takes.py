@@ -30,7 +30,7 @@ SETS_BYTES = 4 * (8 * 1024 + 64) + 2 * ((1 << 16) + 1024 + 64)
 TOO_MANY: Final = -2
 RESULTS: Final = 4
 PER_ROW: Final = 7
-"""Numbers that the kernel keeps per row."""
+"""Numbers that the kernel stores per row."""
 
 ROW_CHUNKS, MORE_CHUNKS = 2, 14
 ROW_VALUES, MORE_VALUES = 256, 64
@@ -148,7 +148,7 @@ def take_item_lists(
     if not wanted:
         return None
     if len(starts) != count or (order is not None and len(order) != wanted):
-        raise ValueError(f"{len(starts)} chunks of {count}, or rows without a place")
+        raise ValueError(f"{len(starts)} starts of {count} chunks, or rows without a position")
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows, np.int64)
     order = None if order is None else np.ascontiguousarray(order, np.int64)
     table, record = chunks.places
@@ -156,7 +156,7 @@ def take_item_lists(
     room = min(count, ROW_CHUNKS * wanted + MORE_CHUNKS)
     capacity = wanted * (chunks.mean + 1) * 9 // 8 + MORE_VALUES
     ids_at = RESULTS + PER_ROW * wanted
-    sets = allocate(SETS_BYTES)  # apart from what the result keeps, so that the next call reuses it
+    sets = allocate(SETS_BYTES)  # not part of the result, so that the next call can reuse it
     while True:
         numbers = ids_at + (1 + 2 * buffers) * room
         memory = as_array(allocate(8 * numbers), np.int64)
@@ -195,7 +195,7 @@ def take_item_lists(
         first_bytes, sizes = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
     else:
         first_bytes = sizes = memory[:0]
-    # Memory behind the last item was never written: nobody may see it.
+    # Cut off the memory after the last item: it was never written.
     return TakenLists(
         items, offsets, width, list_valid if null_lists else None, null_lists,
         item_valid.slice(0, (items + 7) // 8) if item_valid is not None and null_items else None,

@@ -1,9 +1,9 @@
-"""Compiled kernels as machine code: loaded without the compiler, kept on disk.
+"""Compiled kernels as machine code: loaded without the compiler, and cached on disk.
 
 ``native.offsets.unpack`` is the kernel ``unpack`` of ``glaive.kernels.loops.offsets``: a builtin
 function that releases the interpreter lock. On first use it is found in the library of the wheel
 (``glaive.kernels.library``). Without a library for the processor, llvmlite links it from the cache
-on disk (``glaive.kernels.code_cache``). Where the cache has no code, numba compiles the kernel.
+on disk (``glaive.kernels.code_cache``). If the cache has no code, numba compiles the kernel.
 
 Decision and figures: ``docs/adr/0002-kernels.md``.
 """
@@ -52,12 +52,12 @@ _LOCK = RLock()
 
 
 def _before_fork() -> None:
-    """Wait until no thread compiles or links: locks of llvmlite and numba stay as they are then."""
+    """Wait until no thread compiles or links, so that locks of llvmlite and numba are free."""
     _LOCK.acquire()
 
 
 def _after_fork() -> None:
-    """Let other threads go on."""
+    """Let other threads continue."""
     _LOCK.release()
 
 
@@ -77,7 +77,7 @@ class _Kernels:
         if name.startswith("__"):
             raise AttributeError(name)
         with _LOCK:
-            if name not in self.__dict__:  # else another thread was first
+            if name not in self.__dict__:  # otherwise another thread was first
                 kernel = _compiled if settings.kernels == "checked" else _linked
                 self.__dict__[name] = kernel(self._module, name)
         return self.__dict__[name]
@@ -91,7 +91,7 @@ def __getattr__(module: str) -> Any:
 
 
 def _compiled(module: str, name: str) -> Any:
-    """The kernel as numba makes it; with ``GLAIVE_KERNELS=checked``, what is called."""
+    """Return the kernel as numba compiles it; checked builds call this function."""
     from glaive.kernels.machine import import_numba
 
     import_numba()
@@ -137,7 +137,8 @@ def _say_once() -> None:
 
 
 # --- Compile all kernels once, so that later processes find their machine code on disk ---
-# A process that forks afterwards passes its linked kernels on to its children.
+#
+# The children of a process that forks later have its linked kernels.
 
 _IMPORT = re.compile(r"from glaive\.kernels\.native import (\w+)(?: as (\w+))?")
 
@@ -161,13 +162,13 @@ def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, f
     Parameters
     ----------
     progress
-        Called as ``progress(done, total)`` with numbers of modules, before the first and
-        after each.
+        Function called as ``progress(done, total)`` with numbers of modules, before the first
+        module and after each.
 
     Returns
     -------
     dict
-        Seconds per module. The first includes the start of the compiler, about 0.3 s.
+        Seconds per module. The first module includes the start of the compiler, about 0.3 s.
     """
     kernels, seconds = called_kernels(), dict[str, float]()
     if progress is not None:

@@ -499,13 +499,13 @@ def _corrupt_member(expected: str, found: str) -> CorruptFileError:
 _MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
 
 _ROOM: Final = 32, 256
-"""Bytes of an item for which there is room at first: at least and at most."""
+"""Least and largest number of bytes allocated first for each item."""
 
 _FEW: Final = 1024
-"""Values up to which only the items that they refer to are looked at."""
+"""Largest number of values for which only their own items are read."""
 
 _ITEMS_PER_VALUE: Final = 4
-"""Items per value up to which all are looked at, which makes each value cheaper."""
+"""Largest number of items per value for which all are read, which makes each value cheaper."""
 
 SHORT: Final = 16
 """Longest item in bytes that is copied with one load and one store of this size."""
@@ -528,7 +528,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     Raises
     ------
     CapacityError
-        Several values take more than ``MOST_IMPLIED``; so much was not allocated for them.
+        Two or more values take more than ``MOST_IMPLIED``; the function allocated less.
     RowIndexError
         An index is not below the number of items.
     SchemaError
@@ -565,8 +565,8 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
             raise RowIndexError(f"index {worst} of a dictionary of {number} items")
         if used > _MOST_USED and count > 1:
             raise CapacityError(
-                f"{used} bytes of {count} values of a dictionary in one array, at most "
-                f"{_MOST_USED} are made at once; read or take fewer rows at a time",
+                f"{used} bytes of {count} dictionary values in one array exceed the limit of "
+                f"{_MOST_USED}; read or take fewer rows at a time",
                 parts=-(-used // _MOST_USED),
             )
         if used <= room:

@@ -36,20 +36,20 @@ _SCRATCH: Final = 32 * 64
 """Bytes that the kernel needs in addition to the result."""
 
 _TAKEN: Final = len(TakenColumn._fields)
-_PART_ROOM: Final = 5 * 64
+_BYTES_PER_COLUMN: Final = 5 * 64
 """Bytes to allocate for a column in addition to its rows."""
 
-_TEXT_ROOM: Final = 64
-_LAST_TEXT_ROOM: Final = 4096
+_BYTES_PER_STRING: Final = 64
+_LAST_STRING_BYTES: Final = 4096
 """Bytes to allocate for each string, and in addition for the last string."""
 
-_TELLING_ROWS: Final = 16
+_MIN_LEARNT_ROWS: Final = 16
 """Minimum rows of a take whose string lengths determine the next allocation."""
 
-_MOST_TEXT_ROOM: Final = 16 << 20
+_MAX_STRING_BYTES: Final = 16 << 20
 """Maximum bytes to allocate for strings at first. Each retry allocates four times as much."""
 
-_WORTH_COPYING: Final = 1 << 16
+_MIN_UNUSED_BYTES: Final = 1 << 16
 """Minimum unused bytes for which the result is copied to a smaller buffer."""
 
 
@@ -120,7 +120,7 @@ class RowPages:
                 raise ValueError(f"{items.total} items of {items.strings.offsets.size} bytes")
         has_codes = self.page.values == CODES
         if has_codes != (self.symbols is not None and self.symbols.shape == (pages, _SYMBOLS)):
-            raise ValueError(f"no symbols for {pages} pages, or some that are not used")
+            raise ValueError(f"symbols and encodings of {pages} pages do not match")
         if pages < 1 or (self.symbols is not None and not self.symbols.flags.c_contiguous):
             raise ValueError("no page, or symbols with gaps")
         if int(self.first_chunks.min()) < 0 or int(self.first_chunks.max()) > chunks:
@@ -184,10 +184,10 @@ class RowColumns:
 
     def __post_init__(self) -> None:
         texts = sum(column.text_bits > 0 for column in self.columns)
-        beside = _PART_ROOM * len(self.columns) + _LAST_TEXT_ROOM * texts
+        extra = _BYTES_PER_COLUMN * len(self.columns) + _LAST_STRING_BYTES * texts
         each = sum(16 + (column.text_bits or column.page.value_bits) for column in self.columns)
-        object.__setattr__(self, "_fixed", ((each >> 3) + 1, beside))
-        object.__setattr__(self, "_texts", [_TEXT_ROOM * texts])
+        object.__setattr__(self, "_fixed", ((each >> 3) + 1, extra))
+        object.__setattr__(self, "_texts", [_BYTES_PER_STRING * texts])
         self._place()
 
     @property
@@ -210,22 +210,22 @@ class RowColumns:
 
     def room(self, rows: int) -> int:
         """Estimate the bytes of ``rows`` rows; strings are as long as in the last take."""
-        each, beside = self._fixed
-        return each * rows + beside + min(self._texts[0] * rows, _MOST_TEXT_ROOM)
+        each, extra = self._fixed
+        return each * rows + extra + min(self._texts[0] * rows, _MAX_STRING_BYTES)
 
     def most_room(self, rows: int) -> float:
         """Return the maximum bytes of ``rows`` rows: strings of different rows do not overlap."""
         if any(column.items is not None for column in self.columns):
             return math.inf
-        each, beside = self._fixed
+        each, extra = self._fixed
         texts = sum(column.data.size for column in self.columns if column.text_bits)
-        return each * rows + beside + max(MAX_SYMBOL_BYTES * texts, _MOST_TEXT_ROOM)
+        return each * rows + extra + max(MAX_SYMBOL_BYTES * texts, _MAX_STRING_BYTES)
 
     def learn(self, rows: int, used: int) -> None:
         """Record the bytes that a take used, if it had enough rows to predict other takes."""
-        if rows >= _TELLING_ROWS:
-            each, beside = self._fixed
-            texts = max(0, used - each * rows - beside)
+        if rows >= _MIN_LEARNT_ROWS:
+            each, extra = self._fixed
+            texts = max(0, used - each * rows - extra)
             self._texts[0] = (texts + (texts >> 2)) // rows
 
 
@@ -280,7 +280,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
         )  # fmt: skip
         if used >= 0:
             columns.learn(wanted, used)
-            if room - used > max(used, _WORTH_COPYING):
+            if room - used > max(used, _MIN_UNUSED_BYTES):
                 memory = copy_of(memory.slice(0, used))
             parts = numbers[taken_at >> 3 : pages_at >> 3].reshape(count, _TAKEN)
             return TakenRows(memory, parts.tolist())

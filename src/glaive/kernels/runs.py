@@ -28,21 +28,21 @@ CHUNK_BYTES = 8186
 
 
 class RunPlan(NamedTuple):
-    """Chunks for run-length encoding: values and pairs of each."""
+    """Chunks for run-length encoding: numbers of values and pairs of each chunk."""
 
     counts: Int64s
     pairs: Int64s
 
     def bytes_of(self, word_bits: int) -> int:
-        """Encoded size of all chunks, without their headers."""
+        """Return the encoded size of all chunks, without their headers."""
         return int(self.pairs.sum()) * (word_bits // 8 + 1)
 
 
 def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunPlan | None:
     """Cut values into chunks and count the pairs of each, reading the values once or twice.
 
-    A chunk is the largest power of two up to 4,096 values that encodes to at most 8,186
-    bytes; the last one may have any number of values up to that.
+    The length of a chunk is the largest power of two that encodes to at most 8,186 bytes, up to
+    4,096 values. The last chunk may be shorter.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     word_bits
         Width of a value.
     limit
-        Bytes that the pairs of all chunks may take; None is returned when they take more.
+        Largest number of bytes for the pairs of all chunks; with more the result is None.
     """
     _words(values, count, word_bits)
     pair = word_bits // 8 + 1
@@ -66,7 +66,7 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
 
 
 def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
-    """Pairs of each chunk of ``counts[i]`` values."""
+    """Return the number of pairs of each chunk of ``counts[i]`` values."""
     counts = np.ascontiguousarray(counts, np.int64)
     _words_of_chunks(values, counts, word_bits)
     pairs = np.empty(len(counts), np.int64)
@@ -77,14 +77,14 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
 def collapse_runs(
     values: pa.Buffer, counts: Int64s, pairs: Int64s, word_bits: int
 ) -> tuple[UInt8s, UInt8s]:
-    """Collapse values into pairs; returns the bytes of the values of all pairs, and the lengths.
+    """Collapse values into pairs; return the bytes of the values of all pairs, and the lengths.
 
     Parameters
     ----------
     values
         Words of ``word_bits`` bits: 8, 16, 32 or 64.
     counts, pairs
-        ``int64`` of shape ``(chunks,)``: values and pairs of each chunk, the latter from
+        ``int64`` of shape ``(chunks,)``: values and pairs of each chunk. The pairs come from
         :func:`plan_runs` or :func:`count_pairs`.
     word_bits
         Width of a value.
@@ -119,8 +119,8 @@ def expand_runs(
     data
         Memory of all chunks.
     values, lengths
-        ``int64`` of shape ``(chunks,)``: where in ``data`` the values and the lengths of each
-        chunk begin.
+        ``int64`` of shape ``(chunks,)``: positions in ``data`` of the first value and the first
+        length of each chunk.
     runs, counts
         ``int64`` of shape ``(chunks,)``: pairs of each chunk, and the sum of their lengths.
     word_bits
@@ -188,7 +188,7 @@ def take_runs(
 
 
 def _words_of_chunks(values: pa.Buffer, counts: Int64s, word_bits: int) -> Any:
-    # No chunk is longer than the values, so that few enough of them do not sum to a wrong total.
+    # No chunk is longer than all values, so the sum of counts does not overflow.
     longest = values.size * 8 // word_bits
     if len(counts) and not (counts.min() >= 0 and counts.max() <= longest):
         raise ValueError(f"chunks of {counts.min()} to {counts.max()} of {longest} values")
@@ -233,12 +233,12 @@ def check_runs(
     word_bits: int,
     where: object,
 ) -> tuple[Int64s, ...]:
-    """Return runs as kernels read them; see :func:`expand_runs`.
+    """Check runs, and return them as contiguous arrays; see :func:`expand_runs`.
 
     Raises
     ------
     CorruptFileError
-        Values or lengths leave ``data``, or a chunk has more values than its runs can have.
+        Values or lengths leave ``data``, or a chunk has more values than its runs allow.
     """
     values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
     too_many = (counts < 0) | (counts > runs * MAX_RUN)
@@ -255,7 +255,7 @@ def _sum_of_lengths(data: pa.Buffer, lengths: Int64s, runs: Int64s, chunk: int) 
 def wrong_sum(
     data: pa.Buffer, lengths: Int64s, runs: Int64s, counts: Int64s, chunk: int, where: object
 ) -> CorruptFileError:
-    """Return the error for a chunk whose runs are not as long as it has values."""
+    """Return the error for a chunk whose run lengths do not add up to its values."""
     return CorruptFileError(
         "run lengths of a chunk",
         expected=f"a sum of {counts[chunk]} values",

@@ -1,4 +1,4 @@
-"""Byte strings in Arrow's layout: their lengths, copies of some, and chunks and blocks of them.
+"""Byte strings in Arrow's layout: their lengths, copies of strings, chunks and blocks.
 
 Specification: "Variable" in ``docs/format/encodings.md``.
 """
@@ -18,16 +18,16 @@ from glaive.kernels.native import offsets as offsets_loops
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array
 
 CHUNK_BYTES: Final = 4096
-"""Offsets and bytes a chunk may have before it stops doubling."""
+"""Size in bytes, with offsets, at which a chunk stops doubling."""
 
 CHUNK_VALUES: Final = 4096
-"""Values a chunk has at most."""
+"""Largest number of values in a chunk."""
 
 PADDING: Final = 0x48
 """Fills a chunk up to a multiple of the offset width; counts in the chunk's size."""
 
 SLACK: Final = 32
-"""Bytes that kernels may write behind an output."""
+"""Bytes that kernels may write after an output."""
 
 
 class Strings(NamedTuple):
@@ -39,7 +39,7 @@ class Strings(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Chunks back to back, with the bytes and the values of each."""
+    """Chunks back to back, with the size and the number of values of each."""
 
     data: UInt8s
     sizes: Int64s
@@ -59,7 +59,7 @@ def pack_variable(
     """Cut values into chunks: offsets from the start of the chunk, bytes, padding.
 
     A chunk has 2 values, doubled while offsets and bytes stay within ``target`` bytes and
-    the values within ``max_values``; the last chunk has the remaining ones.
+    the values within ``max_values``. The last chunk has the remaining values.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def pack_variable(
     out_bits
         Width of the offsets in the chunks: 32 or 64.
     target, max_values
-        Bytes and values of a chunk at most.
+        Largest number of bytes and of values in a chunk.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def pack_variable(
 def pack_blocks(
     offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, counts: Int64s, out_bits: int
 ) -> tuple[UInt8s, Int64s]:
-    """Write blocks of ``counts`` values each; returns the bytes and the size of each block.
+    """Write blocks of ``counts`` values each; return the bytes, and the size of each block.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def pack_blocks(
 def value_lengths(
     offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int
 ) -> tuple[int, int]:
-    """Return the shortest and the longest value in bytes; (0, 0) when there is none.
+    """Return the shortest and the longest value in bytes; (0, 0) without values.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _offsets_of(offsets: pa.Buffer, offset_bits: int, count: int) -> NDArray[Any
 
 
 def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -> None:
-    """Raise ``SchemaError`` where offsets descend, begin below 0 or end behind ``data``."""
+    """Raise ``SchemaError`` if offsets descend, begin below 0 or end after ``data``."""
     if descend or not 0 <= int(ends[0]) <= int(ends[count]) <= data.size:
         raise SchemaError(
             f"offsets of {count} strings must ascend within 0..{data.size} bytes and do not: "
@@ -195,7 +195,7 @@ _VALUE_BYTES: Final = 64
 """Bytes that take about as long to copy as one value."""
 
 _LONG_BYTES: Final = 1024
-"""Average bytes of a range from which on NumPy copies one range after the other."""
+"""Least average size of ranges that NumPy copies one by one."""
 
 
 def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: int) -> Strings:
@@ -206,7 +206,7 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
     data
         Memory of all strings.
     starts, ends
-        ``int64`` of shape ``(strings,)``: the first byte of each, and where it ends in the result.
+        ``int64`` of shape ``(strings,)``: first byte of each string, and its end in the result.
     offset_bits
         Width of the offsets; 64 is used where 32 is too little.
     """
