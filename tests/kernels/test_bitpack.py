@@ -71,8 +71,7 @@ def buffer(array: NDArray[Any]) -> pa.Buffer:
 
 def pack(values: NDArray[Any]) -> tuple[pa.Buffer, NDArray[np.int64], NDArray[np.int64]]:
     bits = values.itemsize * 8
-    widths = chunk_widths(buffer(values), len(values), bits)
-    data, sizes = pack_inline(buffer(values), len(values), bits, widths)
+    data, sizes = pack_inline(buffer(values), len(values), bits)
     return buffer(data), starts_of(sizes), sizes
 
 
@@ -341,8 +340,6 @@ def test_packing_refuses_what_cannot_be_meant() -> None:
         chunk_widths(values, 1, 24)
     with pytest.raises(ValueError, match="5 values of 32 bits in a buffer of 16 bytes"):
         chunk_widths(values, 5, 32)
-    with pytest.raises(ValueError, match="2 widths for 4 values"):
-        pack_inline(values, 4, 32, np.zeros(2, np.uint8))
     with pytest.raises(ValueError, match="width 33"):
         pack_out_of_line(values, np.array([4]), 32, 33)
 
@@ -353,7 +350,7 @@ def test_a_few_values_are_read_without_the_compiler() -> None:
 import sys, numpy as np, pyarrow as pa
 import glaive.kernels.bitpack as bitpack
 values = pa.py_buffer(np.arange(2000, dtype="<u4"))
-data, sizes = bitpack.pack_inline(values, 2000, 32, bitpack.chunk_widths(values, 2000, 32))
+data, sizes = bitpack.pack_inline(values, 2000, 32)
 starts = np.cumsum(sizes) - sizes
 rows = np.arange(0, 2000, 200)
 got = bitpack.take_inline(pa.py_buffer(data), starts, sizes, rows >> 10, rows & 1023, 32, "t")

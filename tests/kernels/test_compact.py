@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.bitpack import chunk_widths, pack_inline
+from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.compact import (
     DeletionMask,
     compact_bits,
@@ -116,7 +116,7 @@ def test_strings_that_stay(
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_damage_and_wrong_rows_are_refused(tier: Any, bits: int) -> None:
     values = as_buffer((np.arange(2000) % 100).astype(f"<u{bits // 8}"))
-    raw, sizes = pack_inline(values, 2000, bits, chunk_widths(values, 2000, bits))
+    raw, sizes = pack_inline(values, 2000, bits)
     data, starts, counts = as_buffer(raw), np.cumsum(sizes) - sizes, np.array([1024, 976])
     deleted = DeletionMask(np.array([10, 20]), 0, 1990)
     with force_tier(tier):
@@ -134,7 +134,7 @@ def test_damage_and_wrong_rows_are_refused(tier: Any, bits: int) -> None:
 
 def test_kernels_do_not_write_more_rows_than_the_numbers_leave() -> None:
     values = as_buffer(np.arange(1000, dtype="<u2"))
-    raw, sizes = pack_inline(values, 1000, 16, chunk_widths(values, 1000, 16))
+    raw, sizes = pack_inline(values, 1000, 16)
     every = np.full(1000 // 8 + 17, 0xFF, np.uint8)
     each = np.zeros(1, np.int64), sizes, np.array([1000])
     with pytest.raises(ValueError, match="row numbers"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.tiers import force_tier
 
-from glaive.kernels.graph import Lists, Points, repair_graph
+from glaive.kernels.graph_build import Points, Repaired, repair_graph
 
 TIERS = ("numpy", "numba")
 
@@ -25,9 +25,11 @@ def graph_of(seed: int, count: int, most: int, share: float) -> tuple[Any, ...]:
     return vectors, offsets, nodes, random.random(count) < share
 
 
-def repaired(tier: Any, vectors: Any, offsets: Any, nodes: Any, live: Any, *, dot: bool) -> Lists:
+def repaired(
+    tier: Any, vectors: Any, offsets: Any, nodes: Any, live: Any, *, dot: bool
+) -> Repaired:
     count = len(live)
-    lists = Lists(np.zeros(count, np.int32), nodes.copy(), np.zeros(len(nodes), np.float32))
+    lists = Repaired(np.zeros(count, np.int32), nodes.copy(), np.zeros(len(nodes), np.float32))
     points = Points(vectors, np.arange(count, dtype=np.int32), dot)
     with force_tier(tier):
         repair_graph(offsets, nodes, live, np.flatnonzero(live), points, lists)
@@ -136,7 +138,7 @@ def test_numbers_beyond_the_nodes_are_refused(wrong: dict[str, Any]) -> None:
     vector_of = wrong.get("vector_of", np.arange(3, dtype=np.int32))
     points = Points(np.zeros((3, 2), np.float32), vector_of, dot=False)
     counts = wrong.get("counts", np.zeros(3, np.int32))
-    lists = Lists(counts, np.zeros(2, np.int32), np.zeros(2, np.float32))
+    lists = Repaired(counts, np.zeros(2, np.int32), np.zeros(2, np.float32))
     live = np.array([True, False, True])
     with pytest.raises(ValueError, match=r"nodes|vectors|deleted|neighbours"):
         repair_graph(

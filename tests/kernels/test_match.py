@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.bitpack import chunk_widths, pack_inline
+from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.match import IntegerRanges, count_rows, list_rows, match_inline, match_plain
 from glaive.kernels.match import test_of_flags as flags_test
 from glaive.types import as_buffer
@@ -66,9 +66,7 @@ def test_words_in_a_range_are_found(
 ) -> None:
     words, test, ranges = case
     count, width = len(words), words.itemsize
-    packed, sizes = pack_inline(
-        as_buffer(words), count, test.bits, chunk_widths(as_buffer(words), count, test.bits)
-    )
+    packed, sizes = pack_inline(as_buffer(words), count, test.bits)
     starts = np.cumsum(sizes) - sizes
     counts = np.minimum(1024, count - 1024 * np.arange(len(sizes)))
     # Plain words in pieces, with bytes between them, ending where memory ends.
@@ -97,10 +95,7 @@ def test_blocks_of_every_width_are_compared_with_one_two_and_three_ranges(
     for width in range(bits + 1):
         words[width] &= np.uint64((1 << width) - 1)
     dtype = f"<u{bits // 8}"
-    packed, sizes = pack_inline(
-        as_buffer(words.astype(dtype)), words.size, bits,
-        chunk_widths(as_buffer(words.astype(dtype)), words.size, bits),
-    )  # fmt: skip
+    packed, sizes = pack_inline(as_buffer(words.astype(dtype)), words.size, bits)
     # The widest chunk first, cut short.
     order = np.array([bits, *range(bits + 1)])
     counts = np.array([first] + [1024] * (bits + 1))
@@ -139,8 +134,7 @@ def test_numbers_of_flags_are_found_and_higher_ones_reported(
             damaged[at] = entries
             with pytest.raises(CorruptFileError, match="up to 199"):
                 match_plain(as_buffer(damaged), *whole, test, "test")
-            widths = chunk_widths(as_buffer(damaged), 1500, bits)
-            packed, sizes = pack_inline(as_buffer(damaged), 1500, bits, widths)
+            packed, sizes = pack_inline(as_buffer(damaged), 1500, bits)
             counts = np.array([1024, 476], np.int64)
             with pytest.raises(CorruptFileError, match="up to 199"):
                 match_inline(
@@ -152,7 +146,7 @@ def test_numbers_of_flags_are_found_and_higher_ones_reported(
 def test_chunks_that_do_not_fit_are_reported(tier: Any) -> None:
     test = IntegerRanges.of(16, np.zeros(1, np.uint64), np.full(1, 9, np.uint64))
     words = as_buffer(np.arange(1024, dtype="<u2"))
-    packed, sizes = pack_inline(words, 1024, 16, np.full(1, 10, np.uint8))
+    packed, sizes = pack_inline(words, 1024, 16)
     zero, count = np.zeros(1, np.int64), np.array([1024], np.int64)
     with force_tier(tier):
         with pytest.raises(CorruptFileError, match="bit-packed chunk"):

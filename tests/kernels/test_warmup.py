@@ -32,9 +32,7 @@ from glaive.kernels import bitpack
 values = pa.py_buffer(np.arange(100_000, dtype="<u8"))
 
 def round_trip():
-    data, sizes = bitpack.pack_inline(
-        values, 100_000, 64, bitpack.chunk_widths(values, 100_000, 64)
-    )
+    data, sizes = bitpack.pack_inline(values, 100_000, 64)
     counts = np.minimum(100_000 - 1024 * np.arange(len(sizes)), 1024)
     back = bitpack.unpack_inline(
         pa.py_buffer(data), np.cumsum(sizes) - sizes, sizes, counts, 64, "test"

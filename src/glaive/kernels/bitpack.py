@@ -275,9 +275,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
     return widths
 
 
-def pack_inline(
-    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s | None = None
-) -> tuple[UInt8s, Int64s]:
+def pack_inline(values: pa.Buffer, count: int, word_bits: int) -> tuple[UInt8s, Int64s]:
     """Pack every 1,024 values into an inline chunk.
 
     Parameters
@@ -286,9 +284,6 @@ def pack_inline(
         ``count`` values of ``word_bits`` bits: 8, 16, 32 or 64.
     word_bits
         Width of a value.
-    widths
-        ``uint8`` of shape ``(chunks,)``: bits to which the values of each chunk are cut. By default
-        the bits that its largest value needs.
 
     Returns
     -------
@@ -297,16 +292,11 @@ def pack_inline(
     """
     checks.check_values(values, count, word_bits)
     chunks, word = -(-count // BLOCK), word_bits // 8
-    if widths is not None:
-        widths = np.ascontiguousarray(widths, np.uint8)
-        if len(widths) != chunks or (count and int(widths.max()) > word_bits):
-            raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
     sizes = np.empty(chunks, np.int64)
     target = as_array(allocate(chunks * (word + BLOCK * word)))
     scratch = pa.allocate_buffer(BLOCK * 8)
     size = bitpack_loops.pack_inline(
-        address(values), count, word_bits, 0 if widths is None else address(widths),
-        address(target), address(sizes), address(scratch),
+        address(values), count, word_bits, address(target), address(sizes), address(scratch)
     )  # fmt: skip
     return target[:size], sizes
 

@@ -139,8 +139,9 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
     counts = np.ascontiguousarray(counts, np.int64)
     width = _width(word_bits)
     total = int(counts.sum())
-    if (len(counts) and int(counts.min()) < 0) or total > values.size // width:
-        raise ValueError(f"chunks of {total} values out of {values.size // width}")
+    most = values.size // width
+    if not 0 <= counts.min(initial=0) <= counts.max(initial=0) <= most or total > most:
+        raise ValueError(f"chunks of {total} values out of {most}")
     out = as_array(allocate(total * width))
     flat_loops.split(address(values), address(counts), len(counts), width, address(out))
     return out

@@ -90,18 +90,11 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
     return widths
 
 
-def pack_inline(
-    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s | None = None
-) -> tuple[UInt8s, Int64s]:
+def pack_inline(values: pa.Buffer, count: int, word_bits: int) -> tuple[UInt8s, Int64s]:
     """Pack every 1,024 values into an inline chunk."""
     checks.check_values(values, count, word_bits)
-    chunks, word = -(-count // BLOCK), word_bits // 8
-    if widths is not None:
-        widths = np.ascontiguousarray(widths, np.uint8)
-        if len(widths) != chunks or (count and int(widths.max()) > word_bits):
-            raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
-    widths = chunk_widths(values, count, word_bits) if widths is None else widths
-    sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word
+    widths = chunk_widths(values, count, word_bits)
+    sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word_bits // 8
     target = as_array(allocate(int(sizes.sum())))
     reference.pack_inline(values, count, word_bits, widths, target)
     return target, sizes

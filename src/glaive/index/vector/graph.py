@@ -29,14 +29,16 @@ from glaive.index.vector.parameters import GraphParameters
 from glaive.index.vector.storage import MODEL, json_list, read_partitions
 from glaive.io.failures import spilling
 from glaive.io.pool import ordered_map, worker_count
-from glaive.kernels.graph import Lists, Points, repair_graph
 from glaive.kernels.graph_build import (
     Edges,
     GrowingGraph,
     Nodes,
+    Points,
+    Repaired,
     Scratch,
     find_neighbors,
     link_back,
+    repair_graph,
 )
 from glaive.kernels.graph_search import GraphLevel, GraphLevels
 from glaive.types import Flags, Float32s, Int64s, as_buffer
@@ -266,7 +268,7 @@ def _without(
     rows = np.repeat(np.arange(count), degrees)
     surviving = np.bincount(rows[stays[nodes]], minlength=count)
     damaged = np.flatnonzero(stays & (surviving < degrees))
-    lists = Lists(degrees.astype(np.int32), nodes.copy(), level.distances.copy())
+    lists = Repaired(degrees.astype(np.int32), nodes.copy(), level.distances.copy())
     if len(damaged):
         vector_of = np.where(stays, renumbered[level.ids], 0).astype(np.int32)
         points = Points(np.ascontiguousarray(vectors), vector_of, dot=dot)

@@ -301,47 +301,27 @@ def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
 
 
 @kernel
-def pack_values(
-    source: int, count: int, word_bits: int, width: int, target: int, scratch: int
-) -> None:
-    """Pack up to 1,024 values into a block; missing ones are 0."""
-    here = source
-    if count < BLOCK:
-        size = count * (word_bits >> 3)
-        copy(scratch, source, size)
-        fill_zero(scratch + size, BLOCK * (word_bits >> 3) - size)
-        here = scratch
-    pack_block(word_bits, here, width, target)
-
-
-@kernel
 def pack_inline(
-    source: int, count: int, word_bits: int, widths: int, target: int, sizes: int, scratch: int
+    source: int, count: int, word_bits: int, target: int, sizes: int, scratch: int
 ) -> int:
-    """Pack every 1,024 values; store the ``sizes`` of the chunks.
-
-    ``widths`` is the address of one byte per 1,024 values, 0 for the bits that they need.
+    """Pack every 1,024 values in the bits that they need; store the ``sizes`` of the chunks.
 
     Returns the bytes stored.
     """
     word = word_bits >> 3
     at = target
-    chunk = 0
-    done = 0
-    while done < count:
+    for done in range(0, count, BLOCK):
         here = source + done * word
-        if widths != 0:
-            for line in range(0, BLOCK * word, LINE):  # of the next block
-                prefetch(here + BLOCK * word + line)
-            width = np.int64(load_u8(widths + chunk))
-        else:
-            width = width_of(here, min(count - done, BLOCK) * word, word_bits)
+        size = min(count - done, BLOCK) * word
+        width = width_of(here, size, word_bits)
         store_word(word_bits, at, np.uint64(width))
-        store_u64(sizes + 8 * chunk, word + width * 128)
+        store_u64(sizes + (done >> 7), word + width * 128)
         at += word
         if width > 0:
-            pack_values(here, min(count - done, BLOCK), word_bits, width, at, scratch)
+            if size < BLOCK * word:
+                copy(scratch, here, size)
+                fill_zero(scratch + size, BLOCK * word - size)
+                here = scratch
+            pack_block(word_bits, here, width, at)
             at += width * 128
-        chunk += 1
-        done += BLOCK
     return at - target

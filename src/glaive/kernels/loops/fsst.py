@@ -103,11 +103,10 @@ def stream(
                 p += GROUP
         else:
             while p + GROUP <= stop:
-                word = np.int64(load_u32(p))
-                a = 8 * (word & 255)
-                b = 8 * ((word >> 8) & 255)
-                c = 8 * ((word >> 16) & 255)
-                d = 8 * (word >> 24)
+                a = 8 * np.int64(load_u8(p))
+                b = 8 * np.int64(load_u8(p + 1))
+                c = 8 * np.int64(load_u8(p + 2))
+                d = 8 * np.int64(load_u8(p + 3))
                 one = load_i64(sizes + a)
                 two = load_i64(sizes + b)
                 three = load_i64(sizes + c)
