@@ -387,6 +387,31 @@ def test_takes_that_each_meet_new_fragments_open_all_once_they_met_half(
     assert opened.io_stats_snapshot().read_iops == before
 
 
+def test_the_second_take_from_small_files_reads_all_of_them(scattered: glaive.LanceDataset) -> None:
+    opened = glaive.dataset(scattered.uri)
+    for rows in (list(range(0, 100, 10)), list(range(200, 300, 10))):
+        assert opened.take(rows)["n"].to_pylist() == rows
+    before = opened.io_stats_snapshot().read_iops
+    every = list(range(1299, -1, -7))
+    assert opened.take(every)["n"].to_pylist() == every
+    assert opened.io_stats_snapshot().read_iops == before
+
+
+def test_small_files_are_kept_among_deleted_rows_and_files_of_other_kinds(tmp_path: Path) -> None:
+    whole = pa.table(columns(2000)).select(["number", "null", "text", "list", "struct", "category"])
+    glaive.write_dataset(whole.slice(0, 600), tmp_path / "t", max_rows_per_file=10)
+    glaive.write_dataset(whole.slice(600, 1000), tmp_path / "t", mode="append")
+    made = glaive.write_dataset(
+        whole.slice(1600), tmp_path / "t", mode="append", max_rows_per_file=10
+    )
+    made.delete(f"number = {whole['number'][7]} OR number = {whole['number'][1905]}")
+    kept = np.delete(np.arange(2000), [7, 1905])
+    opened, rng = glaive.dataset(tmp_path / "t"), np.random.default_rng(5)
+    for count in (80, 80, 80, 700, 3):
+        rows = rng.integers(0, len(kept), count)
+        assert opened.take(rows.tolist()).equals(whole.take(pa.array(kept[rows])))
+
+
 def test_takes_that_met_few_of_the_fragments_open_no_others(scattered: glaive.LanceDataset) -> None:
     opened = glaive.dataset(scattered.uri)
     few = list(range(0, 630, 10))

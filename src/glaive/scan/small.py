@@ -359,8 +359,72 @@ def _run_of_files(
 
 # --- Takes from many small fragments ----------------------------------------------------
 # Opening even a small file costs far more than finding a row in it. The first take from small
-# files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. The second take opens
-# the files and keeps them open.
+# files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. The second take reads all
+# small files of the version and keeps them as one. If they are too many bytes, takes open the
+# files that an earlier take has read.
+
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+_KEPT_FILES: Final = 4096
+"""Maximum bytes and number of small files that are kept as one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptFiles:
+    """The small files of a version, as one file.
+
+    Parameters
+    ----------
+    columns
+        Columns of the projection.
+    first_row, rows
+        Number of the first row of each fragment, -1 for a fragment that is not kept, and its rows.
+        By position in the manifest.
+    """
+
+    columns: PagedColumns
+    first_row: Int64s
+    rows: Int64s
+
+    def take(self, fragment: Int64s, row: Int64s) -> list[tuple[Int64s, list[pa.Array]]]:
+        """Take the rows of kept fragments; see :func:`take_small`."""
+        first = self.first_row[fragment]
+        chosen = np.flatnonzero((first >= 0) & (row >= 0) & (row < self.rows[fragment]))
+        if not len(chosen):
+            return []
+        return [(chosen, self.columns.take(first[chosen] + row[chosen]))]
+
+
+def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | None, int]:
+    """Read all small files of a version; also return the bytes that they take."""
+    total = source.snapshot.manifest.num_fragments
+    numbers, files = _usual_files(source, range(total)) if total <= _KEPT_FILES else ([], [])
+    size = sum(file.size for file in files)
+    if len(files) < MIN_SMALL_FILES or size > _KEPT_BYTES:
+        return None, _PART_BYTES
+    read = partial(bind_files, source, files)
+    columns = in_bulk(meter, "take from small fragments", len(files), read)
+    if columns is None:
+        return None, _PART_BYTES
+    first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
+    rows[numbers] = [file.rows for file in files]
+    first_row[numbers] = np.cumsum(rows[numbers]) - rows[numbers]
+    return KeptFiles(columns, first_row, rows), 2 * size + 16 * total
+
+
+def _usual_files(
+    source: BoundProjection, positions: Iterable[int]
+) -> tuple[list[int], list[SingleFile]]:
+    """Return the fragments in small files of one layout without deleted rows, and the files."""
+    numbers: list[int] = []
+    files: list[SingleFile] = []
+    for position in positions:
+        file = small_file(source, position)
+        if file is None or file.has_deletions or file.size > MAX_BYTES:
+            continue
+        if file.layout == files[0].layout if files else has_columns(source, file):
+            numbers.append(position)
+            files.append(file)
+    return numbers, files
 
 
 def take_small(
@@ -388,20 +452,19 @@ def take_small(
         return []
     if not suits_bulk_reads(projection.fields):
         return []
-    numbers: list[int] = []
-    files: list[SingleFile] = []
-    for at, position in enumerate(positions.tolist()):
-        file = small_file(source, position) if source.is_first_take(position) else None
-        if file is None or file.has_deletions or file.size > MAX_BYTES:
-            continue
-        if file.layout == files[0].layout if files else has_columns(source, file):
-            numbers.append(at)
-            files.append(file)
+    if source.has_small_takes:
+        kept = source.kept("small files", partial(_keep_files, source, meter))
+        if kept is not None:
+            taking = partial(kept.take, fragment, row)
+            done = in_bulk(meter, "take from small fragments", 0, taking)
+            if done is not None:
+                return done
+    numbers, files = _usual_files(source, filter(source.is_first_take, positions.tolist()))
     if len(files) < MIN_SMALL_FILES:
         return []
-    file_of = np.full(len(positions), -1, np.int64)
+    file_of = np.full(source.snapshot.manifest.num_fragments, -1, np.int64)
     file_of[numbers] = np.arange(len(files))
-    number = file_of[np.searchsorted(positions, fragment)]
+    number = file_of[fragment]
     taken = []
     batch_of: Any = np.cumsum([file.size for file in files]) // _STORED_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(batch_of)) + 1).tolist(), len(files)]

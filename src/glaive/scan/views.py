@@ -182,6 +182,11 @@ class BoundProjection:
         joined: JoinedFragments | None = self._cache.get((self._token, "joined"))
         return joined
 
+    @property
+    def has_small_takes(self) -> bool:
+        """Whether an earlier take has read small files."""
+        return bool(self._taken_from)
+
     def is_first_take(self, position: int) -> bool:
         """Return whether this is the first read of an unopened fragment by a take."""
         if position in self._taken_from or self._cache.get((self._token, position)) is not None:
