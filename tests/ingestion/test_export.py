@@ -363,7 +363,7 @@ def test_no_file_is_overwritten_that_no_export_wrote(
     export_files(opened, str(folder), "csv")
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("mine")
-    with pytest.raises(OptionError, match="out is no file of an export"):
+    with pytest.raises(OptionError, match="out is not a file of an export"):
         export_files(opened, str(folder), "csv", "overwrite")
     assert (folder / name).read_text() == "mine"
 

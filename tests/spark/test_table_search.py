@@ -167,10 +167,10 @@ def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
         table.export("orc", str(folder), "overwrite", columns=["id"], filter=f"id < {count}")
         assert spark.read.orc(str(folder)).count() == count
     (folder / "mine.txt").write_text("mine")
-    with pytest.raises(OptionError, match=r"'mine\.txt' in .*out is no file of an export"):
+    with pytest.raises(OptionError, match=r"'mine\.txt' in .*out is not a file of an export"):
         table.export("ORC", str(folder), "overwrite", columns=["id"])
     for uri in (folder.as_uri(), folder.as_uri().replace("///", "/")):
-        with pytest.raises(OptionError, match="is no file of an export"):
+        with pytest.raises(OptionError, match="is not a file of an export"):
             table.export("orc", uri, "overwrite", columns=["id"])
     assert (folder / "mine.txt").read_text() == "mine"
 
@@ -184,7 +184,7 @@ def test_a_format_overwrites_no_file_of_others_however_it_is_spelled(
     mine = [folder / "mine.txt", folder / "below" / "mine.txt"]
     for file in mine:
         file.write_text("mine")
-    with pytest.raises(OptionError, match="is no file of an export"):
+    with pytest.raises(OptionError, match="is not a file of an export"):
         table.export(name, str(folder), "overwrite", columns=["id"])
     other: Any = "Overwrite"
     with pytest.raises(OptionError, match=r"mode: expected one of .*, found 'Overwrite'"):

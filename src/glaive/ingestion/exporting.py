@@ -1,4 +1,4 @@
-"""An export: tasks write files of other formats, each whole, and a mark when all are there."""
+"""An export: tasks write whole files of other formats, and then the driver writes a mark."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ from glaive.io.store import ObjectStore, Sink
 from glaive.options import SWITCH, Kind, one_of
 from glaive.process import random_bytes
 
-# --- Arrow values as JSON texts, column by column ---------------------------------------
-# As Spark writes them: times in ISO 8601, numbers that JSON lacks as texts, decimals as numbers.
-# Nulls are written, so that every line has all columns.
+# --- Arrow values as JSON, column by column ---------------------------------------------
+#
+# The values are as Spark writes them: times in ISO 8601, infinite numbers and NaN as strings,
+# decimals as numbers. Nulls are written, so that every line has all columns.
 
 _TEXT: Final = pa.large_string()
 _CONTROL: Final = {number: json.dumps(chr(number))[1:-1] for number in range(32)}
-"""Characters that JSON has to escape, besides quotation mark and backslash."""
+"""Characters that JSON must escape, besides quotation mark and backslash."""
 
 
 def check_json_types(schema: pa.Schema) -> None:
-    """Refuse columns that JSON has no values for.
+    """Refuse columns that JSON cannot represent.
 
     Raises
     ------
     SchemaError
-        A column holds bytes; names it.
+        A column holds bytes; the message names it.
     """
     for field in schema:
         if _has_bytes(field.type):
@@ -62,7 +63,7 @@ def check_json_types(schema: pa.Schema) -> None:
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
-    """The rows of a batch, each a JSON object and a line end."""
+    """Return the rows of a batch, each a JSON object and a line end."""
     rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
     lines: Any = pc.binary_join_element_wise(json_texts(rows), _constant(""), _constant("\n"))
     offsets = np.frombuffer(lines.buffers()[1], np.int64)[lines.offset :]
@@ -72,7 +73,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def json_texts(values: Any) -> Any:
-    """The values of an array as JSON; ``null`` for null."""
+    """Return the values of an array as JSON; ``null`` for null."""
     data_type = values.type
     if isinstance(values, pa.ExtensionArray):
         return json_texts(values.storage)
@@ -92,7 +93,7 @@ def json_texts(values: Any) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Texts of values that are not nested; null for null."""
+    """Return JSON of values that are not nested; null for null."""
     data_type = values.type
     types = pa.types
     if types.is_boolean(data_type) or types.is_integer(data_type) or types.is_decimal(data_type):
@@ -109,7 +110,7 @@ def _plain(values: Any) -> Any:
 
 
 def _numbers(values: Any) -> Any:
-    """Numbers; some may be infinite."""
+    """Return JSON of numbers, which may be infinite."""
     if values.type == pa.float16():
         values = values.cast(pa.float32())
     texts = values.cast(_TEXT)
@@ -136,7 +137,7 @@ def _quoted(texts: Any) -> Any:
 
 
 def _members(values: Any) -> Any:
-    """Structs as objects; null for null."""
+    """Return structs as JSON objects; null for null."""
     parts: list[Any] = []
     for number, (field, column) in enumerate(zip(values.type, values.flatten(), strict=True)):
         name = _quoted(_escaped(pa.array([field.name], _TEXT)))[0].as_py()
@@ -148,20 +149,20 @@ def _members(values: Any) -> Any:
 
 
 def _entries(values: Any) -> Any:
-    """Maps as objects; keys are texts; null for null."""
-    # As lists: Arrow counts the entries of these, and leaves out what lies behind null maps.
+    """Return maps as JSON objects with strings as keys; null for null."""
+    # Cast to lists: Arrow then counts their entries, and leaves out entries of null maps.
     key, item = values.type.key_field, values.type.item_field
     lists = values.cast(pa.list_(pa.struct([key, item])))
     keys, items = lists.flatten().flatten()
     names = json_texts(keys)
-    # Texts and times are texts already; numbers, lists and structs are not.
+    # Strings and times have quotes already; numbers, lists and structs do not.
     names = pc.if_else(pc.starts_with(names, '"'), names, _quoted(_escaped(names)))
     pairs = pc.binary_join_element_wise(names, json_texts(items), _constant(":"))
     return _joined(lists, pairs, "{", "}")
 
 
 def _joined(values: Any, texts: Any, opening: str, closing: str) -> Any:
-    """The texts of each list, with commas; null for null."""
+    """Return the strings of each list, joined with commas; null for null."""
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
     offsets = pa.array(np.concatenate([np.zeros(1, np.int64), ends]))
@@ -192,12 +193,12 @@ def _has_bytes(data_type: Any) -> bool:
 
 
 _GROUP_BYTES = 64 << 20
-"""Bytes of the rows of a Parquet row group, about."""
+"""Approximate bytes of the rows of a Parquet row group."""
 
 _EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
 
 _NO_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
-"""Parts of numbers and times, which are not quoted, and what the writer of Arrow refuses."""
+"""Parts of numbers and times, which are not quoted, and characters that Arrow refuses."""
 
 
 def _separator(given: Any) -> str:
@@ -207,7 +208,7 @@ def _separator(given: Any) -> str:
 
 
 _SEPARATOR: Final = Kind(
-    "one ASCII character that is no part of a number or time, and no quote or end of line",
+    "one ASCII character that cannot be part of a number or time, and no quote or end of line",
     _separator,
 )
 
@@ -218,7 +219,7 @@ class FileFormat(Configured, ABC):
     suffix: ClassVar[str]
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with all types
-        """Refuse types that the format lacks; names the column."""
+        """Refuse types that the format does not have; the error names the column."""
 
     @abstractmethod
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -240,9 +241,9 @@ class Parquet(FileFormat):
     options: ClassVar = {"compression": (one_of("zstd", "snappy", "gzip", "lz4", "none"), "zstd")}
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that Arrow has no Parquet for, wherever they are.
+        """Refuse types for which Arrow has no Parquet type, also in nested columns.
 
-        Structs without members, and decimals whose scale is below 0 or above their digits.
+        They are structs without members, and decimals whose scale is below 0 or above their digits.
         """
         from pyarrow import parquet
 
@@ -256,7 +257,7 @@ class Parquet(FileFormat):
                 ) from error
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Row groups of about 64 MiB of rows."""
+        """Write row groups of about 64 MiB of rows."""
         from pyarrow import parquet
 
         held: list[pa.RecordBatch] = []
@@ -273,7 +274,7 @@ class Parquet(FileFormat):
 
 
 class Csv(FileFormat):
-    """CSV. Options: ``header`` (true), ``sep`` (``,``): a character that no number or time has."""
+    """CSV. Options: ``header`` (true), ``sep`` (``,``): a character outside numbers and times."""
 
     name = "csv"
     suffix = ".csv"
@@ -281,7 +282,7 @@ class Csv(FileFormat):
     options: ClassVar = {"header": (SWITCH, True), "sep": (_SEPARATOR, ",")}
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse nested columns and bytes, and times where the separator is a part of them."""
+        """Refuse nested columns and bytes, and times that contain the separator."""
         for field in schema:
             stored = _stored(field.type)
             if self.given.sep == " " and pa.types.is_timestamp(stored):
@@ -295,9 +296,9 @@ class Csv(FileFormat):
                 )
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Texts are quoted where needed; extension types are what they store.
+        """Write strings with quotes where needed; extension types as their storage.
 
-        Null is empty, and ``""`` in a file of one column: readers pass over lines that are empty.
+        Null is empty, or ``""`` in a file of one column: readers skip empty lines.
         """
         from pyarrow import csv
 
@@ -323,7 +324,7 @@ class Json(FileFormat):
         check_json_types(schema)
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """A line for each row."""
+        """Write a line for each row."""
         for batch in batches:
             out.write(json_lines(batch))
 
@@ -337,10 +338,10 @@ class Arrow(FileFormat):
     options: ClassVar = {"compression": (one_of("lz4", "zstd", "none"), "lz4")}
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """A record batch for each batch.
+        """Write a record batch for each batch.
 
-        A file has one dictionary for a column: the first one, to which deltas add the items that
-        those of other batches have, too.
+        A file has one dictionary for a column. It is the dictionary of the first batch;
+        deltas add items of later batches.
         """
         codec: Any = None if self.given.compression == "none" else self.given.compression
         options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=True)
@@ -351,7 +352,7 @@ class Arrow(FileFormat):
                 try:
                     writer.write_batch(batch)
                     written = batch
-                except pa.ArrowInvalid:  # another dictionary, in the place of the one before
+                except pa.ArrowInvalid:  # the batch has another dictionary
                     if not encoded or written is None:
                         raise
                     written = _with_items_of(written, batch)
@@ -359,7 +360,7 @@ class Arrow(FileFormat):
 
 
 class Feather(Arrow):
-    """The same under its other name."""
+    """Arrow's file format by its other name."""
 
     name = "feather"
     suffix = ".feather"
@@ -371,12 +372,12 @@ FORMATS: dict[str, type[FileFormat]] = {
 
 
 def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
-    """The format of this name.
+    """Return the format of this name.
 
     Raises
     ------
     OptionError
-        There is none, or an option is wrong.
+        The format does not exist, or an option is wrong.
     """
     kind = FORMATS.get(name)
     if kind is None:
@@ -392,7 +393,7 @@ def _with_items_of(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBa
 
 
 def _lines_of_one(column: Any) -> bytes:
-    """Lines of the only column of a CSV file, in which nulls are ``""``."""
+    """Return the lines of a CSV file's only column; nulls are ``""``."""
     from pyarrow import csv
 
     if pa.types.is_dictionary(column.type):
@@ -407,24 +408,23 @@ def _lines_of_one(column: Any) -> bytes:
 
 
 def _stored(data_type: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as; other types as they are."""
+    """Return the storage type of an extension type; other types as they are."""
     return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
 
 
-# --- An export: files that tasks write, each whole or not at all, and a mark when all are there
-
-# --- The folder: which run may write to it, and what becomes of the files of others -------
-# Names of files have the job and the run, so that no run replaces what another one wrote. A run
-# that goes on has a claim, the file ``_started-…``. A run that takes its place removes the claim.
-# Tasks look for it before they make a file visible, and the driver before it removes files of
-# others. Files of others are removed when all of the run are there. The mark ``_SUCCESS`` comes
+# --- The folder: which run may write to it, and what happens to the files of others -------
+#
+# Names of files contain the job and the run, so that no run replaces the files of another. A run
+# has a claim, the file ``_started-…``, until it ends. A run that takes its place removes the claim.
+# Tasks check the claim before they make a file visible, and the driver checks it before it removes
+# files of others. These are removed when all files of the run exist. The mark ``_SUCCESS`` comes
 # last, and names the files that belong together.
 
 DONE: Final = "_SUCCESS"
-"""The mark, named as Spark's."""
+"""The mark, with the same name as Spark's."""
 
 _JOB: Final = r"[A-Za-z0-9._-]+"
-"""Never a path: what lies in a folder below is of somebody else."""
+"""Never a path: files in a folder below belong to somebody else."""
 
 _ROWS: Final = r"part-(?:[mr]-)?[0-9]{5,}(?:[-_.][-A-Za-z0-9_.]*)?"
 _EXPORTED: Final = re.compile(
@@ -432,7 +432,7 @@ _EXPORTED: Final = re.compile(
 )
 _CLAIM: Final = re.compile(rf"_started-({_JOB})-([0-9a-f]{{16}})")
 _PART: Final = re.compile(rf"part-\d+-({_JOB})-([0-9a-f]{{16}})\.\w+")
-"""A file with rows: the job and the run that wrote it."""
+"""A file with rows: its job, and the run that wrote it."""
 
 ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"]
 
@@ -444,9 +444,9 @@ class ExportRun:
     Parameters
     ----------
     folder
-        Where it writes.
+        Folder of the files.
     job, id
-        The job, and a random name of this run of it.
+        The job, and a random name of this run.
     """
 
     folder: ObjectStore
@@ -455,7 +455,7 @@ class ExportRun:
 
     @property
     def claim(self) -> str:
-        """The file that says that the run goes on."""
+        """The file that exists while the run continues."""
         return f"_started-{self.job}-{self.id}"
 
     def name(self, number: int, suffix: str) -> str:
@@ -463,7 +463,7 @@ class ExportRun:
         return f"part-{number:05}-{self.job}-{self.id}{suffix}"
 
     def check(self) -> None:
-        """Check that the run has its claim. One request.
+        """Check that the run has its claim, with one request.
 
         Raises
         ------
@@ -475,8 +475,8 @@ class ExportRun:
         except ObjectNotFoundError:
             raise CommitConflictError(
                 f"another export to {self.folder.uri} began while this one ran ({self.job}), and "
-                "took its place: no file of this one stays there. Run it again when the other one "
-                "has ended, if its rows are to be there instead",
+                "took its place: no file of this export stays there. If its rows should be there "
+                "instead, run it again when the other export has ended",
                 retryable=False,
             ) from None
 
@@ -487,29 +487,29 @@ class ExportRun:
 
 
 def check_mode(mode: object) -> None:
-    """Refuse what is no mode; Spark would take others for some, in any case of letters.
+    """Refuse an unknown mode; Spark would accept some, and ignores the case of letters.
 
     Raises
     ------
     OptionError
-        It is none.
+        The mode is unknown.
     """
     one_of(*get_args(ExportMode)).check("mode", mode)
 
 
 def _job_of(path: str) -> str | None:
-    """Return the job that wrote a file; ``None`` if glaive's exports did not."""
+    """Return the job that wrote a file; ``None`` if it is not a file of an export."""
     match = _PART.fullmatch(path) or _CLAIM.fullmatch(path)
     return None if match is None else match[1]
 
 
 def _begin(run: ExportRun, mode: ExportMode) -> list[str] | None:
-    """Claim the folder and return the files to be replaced; ``None`` if there is nothing to do.
+    """Claim the folder, and return the files to replace; ``None`` if the run does nothing.
 
     Raises
     ------
     DatasetExistsError
-        There are files, and ``mode`` is ``errorifexists``.
+        The folder has files, and ``mode`` is ``errorifexists``.
     OptionError
         ``overwrite`` would remove files that no export wrote.
     """
@@ -530,7 +530,7 @@ def _begin(run: ExportRun, mode: ExportMode) -> list[str] | None:
 
     replaced = [path for path in listed if replaces(path)]
     replaced += [path for path, final in _unfinished(folder) if replaces(final) or final == DONE]
-    # Runs that were stopped when they had written a mark leave claims.
+    # Runs that were stopped after they wrote a mark leave claims.
     files = read_mark(folder).get("files", ()) if DONE in listed else ()
     ended = {match[2] for path in files if (match := _PART.fullmatch(path))}
     claims = {path: match[2] for path in listed if (match := _CLAIM.fullmatch(path))}
@@ -551,8 +551,8 @@ def _finish(
     CommitConflictError
         Another run took the place of this one, or somebody removed its files.
     StoreError
-        The store failed. If there certainly is no mark, the files of the run are removed, unless
-        others were removed for them.
+        The store failed. If the mark certainly does not exist, the files of the run are removed.
+        They stay if files of others were already removed.
     """
     folder = run.folder
     try:
@@ -560,8 +560,8 @@ def _finish(
         listed = [path for path in _listed(folder) if path not in replaced]
         if lost := names.difference(listed):
             raise CommitConflictError(
-                f"{len(lost)} files of the export {run.job} to {folder.uri} are not there any "
-                f"more, such as {min(lost)}: somebody removed them. Run it again",
+                f"{len(lost)} files of the export {run.job} to {folder.uri} were removed by "
+                f"somebody else, such as {min(lost)}. Run it again",
                 retryable=False,
             )
     except CommitConflictError:
@@ -583,18 +583,18 @@ def _finish(
             if not replaced and not error.is_unanswered:
                 run.withdraw(names)
             raise
-    # From here on the files stay: there may be a mark.
+    # The files stay from here on: the mark may exist.
     with suppress(StoreError):  # the next run removes it
         folder.delete([run.claim])
 
 
 def read_mark(folder: ObjectStore) -> dict[str, Any]:
-    """Return what the mark of the last export says; nothing if there is none. One request."""
+    """Return the facts in the mark of the last export, with one request; empty without a mark."""
     try:
         facts = json.loads(folder.get(DONE).to_pybytes())
     except (ObjectNotFoundError, ValueError):
         return {}
-    if not isinstance(facts, dict):  # of another tool
+    if not isinstance(facts, dict):  # a mark of another tool
         return {}
     files = facts.get("files")
     texts = files if isinstance(files, list) else []
@@ -602,18 +602,18 @@ def read_mark(folder: ObjectStore) -> dict[str, Any]:
 
 
 def refuse_others(folder: ObjectStore, listed: Iterable[str] | None = None) -> None:
-    """Refuse to remove files of a folder that no export wrote; default: all that are there.
+    """Refuse to remove files that no export wrote; default: all files of the folder.
 
     Raises
     ------
     OptionError
-        Names the first one.
+        A file is not of an export; the message names the first one.
     """
     for path in _listed(folder) if listed is None else listed:
         if not _EXPORTED.fullmatch(path):
             raise OptionError(
-                f"mode 'overwrite': {path!r} in {folder.uri} is no file of an export. Remove it, "
-                "or choose another folder"
+                f"mode 'overwrite': {path!r} in {folder.uri} is not a file of an export. Remove "
+                "it, or choose another folder"
             )
 
 
@@ -622,7 +622,7 @@ def _listed(folder: ObjectStore) -> list[str]:
 
 
 def _unfinished(folder: ObjectStore) -> Iterator[tuple[str, str]]:
-    """Yield files that are being written, or whose writers were killed, with their final names."""
+    """Yield files that were not finished, or whose writers were killed, with their final names."""
     for meta in folder.unfinished(""):
         final = final_name(meta.path)
         if final is not None:
@@ -640,21 +640,21 @@ _COUNTS: Final = ("num_files", "num_rows", "bytes")
 class ExportTask:
     """Write the rows of some fragments to a file; can be pickled.
 
-    It may run again, or twice at a time: the same rows then take the place of the file. It makes no
-    file visible once another run has taken the place of its own, or its own has ended.
+    The task may run again, or twice at a time: the same rows then replace the file. It makes no
+    file visible after another run has taken the place of its run, or after its run has ended.
 
     Parameters
     ----------
     fragments
-        Of which version.
+        Fragments and their version.
     run
-        For which run of the export.
+        The run of the export.
     number
-        Of the file.
+        Number of the file.
     file_format
-        How.
+        Format of the file.
     scan
-        Options of the scan: columns, filter, what becomes of blobs.
+        Options of the scan: columns, filter, handling of blobs.
     """
 
     fragments: FragmentRange
@@ -669,14 +669,14 @@ class ExportTask:
         return self.run.name(self.number, self.file_format.suffix)
 
     def execute(self, dataset: OpenDataset) -> tuple[int, int]:
-        """Write the file; returns its rows and bytes. Memory: some batches, a row group.
+        """Write the file; return its rows and bytes. Memory: some batches, a row group.
 
         Raises
         ------
         CommitConflictError
-            The run was ended; there is no file.
+            The run was ended; the file is not written.
         SchemaError
-            The format does not have a value; there is no file.
+            The format cannot represent a value; the file is not written.
         """
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
@@ -691,7 +691,7 @@ class ExportTask:
 
         sink = self.run.folder.create(self.name)
         try:
-            target: Any = _Writable(sink)  # as much of a file as Arrow needs
+            target: Any = _Writable(sink)  # has the methods that Arrow needs
             with pa.PythonFile(target, "w") as out:
                 self._write(out, scanner.projected_schema, counted())
             self.run.check()
@@ -713,12 +713,12 @@ class ExportTask:
         try:
             return sink.finish()
         except StoreError:
-            self.run.check()  # the run that took its place removes unfinished files, too
+            self.run.check()  # a run that took its place removes unfinished files, too
             raise
 
 
 class _Writable:
-    """A sink as Arrow writes to it; closing it does not make it visible."""
+    """A sink with the methods of a file; closing it does not make it visible."""
 
     closed = False
 
@@ -733,10 +733,10 @@ class _Writable:
         return self._sink.position
 
     def flush(self) -> None:
-        """Nothing to do: the sink decides when to write."""
+        """Do nothing: the sink decides when to write."""
 
     def close(self) -> None:
-        """Nothing to do: the task finishes the sink."""
+        """Do nothing: the task finishes the sink."""
 
 
 def export_files(  # noqa: PLR0913  # one keyword for each option
@@ -761,20 +761,20 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     format
         One of :data:`FORMATS`.
     mode
-        If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
-        ``overwrite`` removes those of other exports, once the new ones are there, and takes the
-        place of those that still run.
+        If the folder has files: ``errorifexists`` raises an error; ``ignore`` does nothing;
+        ``append`` adds files. ``overwrite`` removes the files of other exports when the new files
+        exist, and takes the place of exports that still run.
     columns, filter
-        As for scans; default: all.
+        As for scans; default: all columns and rows.
     options
-        Of the format; see its class.
+        Options of the format; see its class.
     storage_options
-        Of the store of the folder.
+        Options of the folder's store.
     job_id
-        Names this export: run again with the same name, it takes the place of earlier runs and
-        removes their files, or returns what the one did that came to its end.
+        Name of this export. A call with the same name takes the place of earlier runs and removes
+        their files. If a run has finished, the call returns its result.
     runner
-        Runs the tasks.
+        Runner of the tasks.
 
     Returns
     -------
@@ -784,20 +784,20 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     Raises
     ------
     DatasetExistsError
-        There are files, and ``mode`` is ``errorifexists``.
+        The folder has files, and ``mode`` is ``errorifexists``.
     OptionError
-        The format, the mode or an option is wrong; or ``overwrite`` would remove files that no
+        The format, the mode or an option is wrong, or ``overwrite`` would remove files that no
         export wrote.
     SchemaError
-        The format has no values for a column; names it. No task ran.
+        The format cannot represent a column; the message names it. No task ran.
     CommitConflictError
-        Another export to the folder took the place of this one; no file of this one is there.
+        Another export to the folder took the place of this export, and its files are removed.
 
     Notes
     -----
-    Three listings of the folder, and one request for each task besides its file. Readers of the
-    folder see files as they are finished. The file ``_SUCCESS`` is written last, and removed when
-    another export begins: its ``files`` are those that belong together.
+    The export needs three listings of the folder, and one request for each task besides its file.
+    Readers of the folder see files when they are finished. The file ``_SUCCESS`` is written last,
+    and removed when another export begins. Its ``files`` are the files that belong together.
     """
     check_mode(mode)
     file_format = format_named(format, options or {})
@@ -830,7 +830,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
 
 
 def _done_elsewhere(run: ExportRun, error: BaseException, *, named: bool) -> dict[str, int]:
-    """What the run of a job did that took the place of another; else the error is raised."""
+    """Return the result of a run of the same job that took this run's place; or raise the error."""
     conflict = named and isinstance(error, CommitConflictError)
     done = _done(run.folder, run.job) if conflict else None
     if done is None:
@@ -839,14 +839,14 @@ def _done_elsewhere(run: ExportRun, error: BaseException, *, named: bool) -> dic
 
 
 def _done(folder: ObjectStore, job: str) -> dict[str, int] | None:
-    """What an earlier run of the job did, if it came to its end."""
+    """Return the result of an earlier run of the job, if it finished."""
     facts = read_mark(folder)
     if facts.get("job") != job:
         return None
     counts = {name: facts.get(name) for name in _COUNTS}
     if not all(type(count) is int and count >= 0 for count in counts.values()):
         return None
-    # The last run of the job may have been stopped when it had written the mark.
+    # The last run of the job may have been stopped after it wrote the mark.
     marks = [path for path, final in _unfinished(folder) if final == DONE]
     claim = ExportRun(folder, job, f"{facts.get('run')}").claim
     folder.delete([*marks, *([claim] if _CLAIM.fullmatch(claim) else [])])

@@ -1,4 +1,4 @@
-"""Formats of source files by name: Parquet, ORC, Arrow, Avro, whole files; text in ``lines``."""
+"""Formats of source files: Parquet, ORC, Arrow, Avro, whole files; ``lines`` has text formats."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from glaive.options import TEXT
 
 _BATCH_ROWS: Final = 64 * 1024
 _BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, as the file states them: fewer rows where rows are large."""
+"""Bytes of a batch, as the file states them: fewer rows if rows are large."""
 
 
 def _grouped_pieces(file: SourceFile, sizes: Sequence[int], target_bytes: int) -> list[Piece]:
-    """Return ranges of consecutive parts of a file, such as row groups, of about so many bytes."""
+    """Group consecutive parts of a file, such as row groups, by about ``target_bytes``."""
     pieces, start, size = [], 0, 0
     for number, part in enumerate(sizes):
         if size and size + part > target_bytes:
@@ -56,7 +56,7 @@ def _grouped_pieces(file: SourceFile, sizes: Sequence[int], target_bytes: int) -
 # --- Parquet: row groups become record batches with the types that they were written with
 
 _OF_SPARK: Final = b"org.apache.spark.sql.parquet.row.metadata"
-"""Entry of the metadata of all files that Spark wrote."""
+"""Entry in the metadata of all files that Spark wrote."""
 
 _DICTIONARIES: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
@@ -64,8 +64,8 @@ _DICTIONARIES: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 def open_parquet(source: Any, **options: Any) -> Any:
     """Open a ``pyarrow.parquet.ParquetFile``; its footer is read once.
 
-    Spark writes times as INT96 unless it is set otherwise. These are read as microseconds, which
-    hold all years; Arrow's own nanoseconds do not. Files of other writers keep nanoseconds.
+    By default Spark writes times as INT96. These are read as microseconds, which cover all years;
+    Arrow's default, nanoseconds, does not. Files of other writers keep nanoseconds.
     """
     from pyarrow import parquet
 
@@ -83,7 +83,7 @@ class Parquet(SourceFormat):
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        """Return columns from the footer. Two requests."""
+        """Return columns from the footer, with two requests."""
         with open_source(file) as source:
             schema: pa.Schema = _opened_parquet(source, file).schema_arrow
         return schema.remove_metadata()
@@ -102,9 +102,9 @@ class Parquet(SourceFormat):
         return _grouped_pieces(file, sizes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield batches of at most 65,536 rows and 64 MiB; memory for a part of one row group.
+        """Yield batches of at most 65,536 rows and 64 MiB; memory: a part of one row group.
 
-        Texts that the file has as numbers of few items come as dictionaries.
+        Columns of strings that the file stores as numbers of few items become dictionaries.
         """
         with open_source(piece.file) as source:
             opened = _opened_parquet(source, piece.file)
@@ -139,9 +139,9 @@ def _opened_parquet(
 
 
 def _encoded_texts(opened: Any, schema: pa.Schema, groups: Sequence[int]) -> set[str]:
-    """Return the columns whose texts are nearly all numbers of items.
+    """Return the columns whose strings are nearly all numbers of items.
 
-    Such a value takes a byte or less; one without a dictionary takes at least four.
+    Such a value takes a byte or less; a value without a dictionary takes at least four.
     """
     footer, found = opened.metadata, set()
     row_groups = [footer.row_group(number) for number in groups]
@@ -161,7 +161,7 @@ def _encoded_texts(opened: Any, schema: pa.Schema, groups: Sequence[int]) -> set
 
 
 def _text_kind(kind: Any) -> Any:
-    """Return ``string`` or ``binary`` for all types of texts; None for other types."""
+    """Return ``string`` or ``binary`` for all types of strings; None for other types."""
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
@@ -170,12 +170,12 @@ def _text_kind(kind: Any) -> Any:
 
 
 def _with_texts(batch: pa.RecordBatch, schema: pa.Schema, names: set[str]) -> pa.RecordBatch:
-    """Return rows whose dictionaries have items of the type of the column.
+    """Return rows whose dictionaries have items of the column's type.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        The file has numbers of items that do not exist.
+        The file has numbers without an item.
     """
     columns: list[Any] = list(batch.columns)
     for at, name in enumerate(batch.schema.names):
@@ -211,7 +211,7 @@ class Orc(SourceFormat):
         return _grouped_pieces(file, [file.size // max(1, stripes)] * stripes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield a batch for each stripe, which is the memory needed."""
+        """Yield a batch for each stripe; memory: one stripe."""
         with open_source(piece.file) as source:
             opened = _opened_orc(source, piece.file)
             given = set(opened.schema.names)
@@ -231,7 +231,7 @@ def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
 
     try:
         opened = orc.ORCFile(source)
-        _ = opened.schema  # made now, of types that Arrow may not have
+        _ = opened.schema  # created here; it may have types that Arrow does not have
     except (pa.ArrowException, OSError) as error:
         refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
@@ -242,7 +242,7 @@ def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
 
 
 class Arrow(SourceFormat):
-    """Files of Arrow, which Feather is another name of. No options. A file is one task."""
+    """Files of Arrow, also called Feather. No options. A file is one task."""
 
     name = "arrow"
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
@@ -254,7 +254,7 @@ class Arrow(SourceFormat):
         return schema
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield the batches of the file, one of which is the memory needed."""
+        """Yield the batches of the file; memory: one batch."""
         with open_source(piece.file) as source:
             opened = _opened_arrow(source, piece.file)
             names = [name for name in schema.names if name in opened.schema.names]
@@ -262,7 +262,7 @@ class Arrow(SourceFormat):
                 try:
                     batch = opened.get_batch(number)
                     for column in map(_valid_times, batch.columns):
-                        column.validate(full=True)  # offsets are as in memory, any at all
+                        column.validate(full=True)  # offsets may be wrong: they are only mapped
                 except (pa.ArrowException, OSError) as error:
                     rejects.add_damaged(piece.file, f"batch {number}", error)
                     continue
@@ -278,7 +278,7 @@ def _opened_arrow(source: pa.NativeFile, file: SourceFile) -> Any:
 
 
 def _valid_times(column: Any) -> Any:
-    """Return times as integers: such as 24:00, which Arrow does not take for one, do no harm."""
+    """Return times as integers: values such as 24:00 are invalid for Arrow, but do no harm."""
     kind = column.type
     if not (pa.types.is_time(kind) or pa.types.is_date(kind)):
         return column
@@ -305,10 +305,10 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "long local-timestamp-millis": pa.timestamp("ms"),
     "long local-timestamp-micros": pa.timestamp("us"),
 }
-"""Types by the stored one, and by the logical one behind it. Other logical types mean nothing."""
+"""Arrow types by stored type, and optional logical type. Other logical types are ignored."""
 
 _MOST_FIXED: Final = 1024
-"""Bytes of a ``fixed`` that its column has as such: a null takes as many. Others are ``binary``."""
+"""Largest ``fixed`` in bytes with its own type, as a null takes as many. Others are ``binary``."""
 
 
 class Avro(SourceFormat):
@@ -342,9 +342,9 @@ class Avro(SourceFormat):
                         continue
                     batch = _avro_batch(part, columns, names)
                 except Exception as error:  # fastavro has no errors of its own
-                    if "codec" in f"{error}":  # a sound file whose records are not bad
+                    if "codec" in f"{error}":  # the file is sound, but its codec is unknown
                         raise UnsupportedFeatureError(f"{file.uri}: its {error}") from error
-                    # Where the next block begins is not known.
+                    # The start of the next block is unknown.
                     rejects.add_damaged(file, f"block {number}", error)
                     return
                 yield batch
@@ -358,7 +358,7 @@ def _avro_blocks(source: pa.NativeFile, file: SourceFile) -> Any:
             "Avro files need the package fastavro: pip install 'glaive[avro]'"
         ) from error
     try:
-        raw: Any = source  # as much of a file as the buffer needs
+        raw: Any = source  # has the methods that the buffer needs
         return fastavro.block_reader(BufferedReader(raw, 1 << 20))
     except Exception as error:
         refuse_failure(file, error)
@@ -368,7 +368,7 @@ def _avro_blocks(source: pa.NativeFile, file: SourceFile) -> Any:
 def _avro_columns(blocks: Any, file: SourceFile) -> pa.Schema:
     written: Any = blocks.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
-        raise UnsupportedFeatureError(f"{file.uri}: Avro values that are no records")
+        raise UnsupportedFeatureError(f"{file.uri}: Avro values must be records")
     try:
         return pa.schema(_avro_type(written, file.uri, {}))
     except GlaiveError:
@@ -378,7 +378,7 @@ def _avro_columns(blocks: Any, file: SourceFile) -> pa.Schema:
 
 
 def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
-    """Return the Arrow type of an Avro type; ``known`` has those that have a name."""
+    """Return the Arrow type of an Avro type; ``known`` has the types with a name."""
     if isinstance(written, list):
         kinds = [kind for kind in written if kind != "null"]
         if len(kinds) > 1 and all(kind in ("int", "long", "float", "double") for kind in kinds):
@@ -424,7 +424,7 @@ def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
 
 
 _OPEN: Final = object()
-"""Stands for the type of a record whose fields are being read."""
+"""Placeholder for the type of a record whose fields are being read."""
 
 
 def _avro_batch(records: list[Any], columns: pa.Schema, names: list[str]) -> pa.RecordBatch:
@@ -437,7 +437,7 @@ def _avro_batch(records: list[Any], columns: pa.Schema, names: list[str]) -> pa.
 
 
 def _for_arrow(value: Any, kind: Any) -> Any:
-    """Return a value whose maps are lists of pairs, and whose UUIDs are texts or bytes."""
+    """Return a value with maps as lists of pairs, and UUIDs as strings or bytes."""
     if isinstance(value, dict):
         if pa.types.is_map(kind):
             return [(key, _for_arrow(one, kind.item_type)) for key, one in value.items()]
@@ -449,7 +449,7 @@ def _for_arrow(value: Any, kind: Any) -> Any:
     return value
 
 
-# --- Whole files as rows: images, audio or anything else, as blobs with their facts -----
+# --- Whole files as rows: images, audio or other files, as blobs with facts about them ---
 
 _FIELDS = (
     pa.field("path", pa.string(), nullable=False),
@@ -462,7 +462,7 @@ _FIELDS = (
 class Binary(SourceFormat):
     """A row for each file: ``path``, ``size``, ``modified``, ``sha256`` and the bytes.
 
-    Options: ``content`` (``content``: name of the column with the bytes, which are blobs).
+    Options: ``content`` (``content``), the name of the column with the bytes, which are blobs.
     """
 
     name = "binary"
@@ -476,7 +476,7 @@ class Binary(SourceFormat):
     def read(
         self, piece: Piece, schema: pa.Schema, rejects: Rejects
     ) -> Iterator[Rows]:  # always the same
-        """Yield one row; memory for the file."""
+        """Yield one row; memory: the file."""
         file = piece.file
         try:
             with open_source(file) as source, as_store_errors(file.uri, "read"):
@@ -484,8 +484,8 @@ class Binary(SourceFormat):
             facts = self._facts(file, content, rejects)
         except MemoryError as error:
             raise FormatError(
-                f"{file.uri}: {file.size} bytes are one value, and there is too little "
-                "memory for it. Leave the file out, or give the process more"
+                f"{file.uri}: {file.size} bytes are one value, and there is too little memory. "
+                "Leave the file out, or give the process more memory"
             ) from error
         if facts is None:
             return
@@ -500,12 +500,12 @@ class Binary(SourceFormat):
     def _facts(
         self, file: SourceFile, content: bytes, rejects: Rejects
     ) -> list[Any] | None:  # of subclasses
-        """Return values of further columns; None for a file that is rejected."""
+        """Return values of further columns; None to reject the file."""
         return []
 
 
 class Images(Binary):
-    """As :class:`Binary`, and ``width``, ``height`` and ``format`` of images, read by Pillow."""
+    """The same as :class:`Binary`, with ``width``, ``height`` and ``format`` of images."""
 
     name = "images"
     suffixes: ClassVar[tuple[str, ...]] = (
@@ -529,14 +529,14 @@ class Images(Binary):
         except ImportError as error:
             raise MissingDependencyError(
                 "images: Pillow is not installed: pip install 'glaive[images]'; or use "
-                "format='binary', which does not look into the files"
+                "format='binary', which does not decode the files"
             ) from error
         try:
             with images.open(BytesIO(content)) as image:
                 return [image.width, image.height, image.format]
         except MemoryError:
             raise
-        except Exception as error:  # any: each format is a plugin of its own
+        except Exception as error:  # of any type: each format is a plugin
             rejects.add(file, None, f"not an image: {error}", content)
             return None
 
@@ -554,7 +554,7 @@ def format_named(name: str, options: Mapping[str, object]) -> SourceFormat:
     Raises
     ------
     OptionError
-        There is no such format, or an option is wrong.
+        The format does not exist, or an option is wrong.
     """
     kind = FORMATS.get(name) or added("formats").get(name)
     if kind is None:
@@ -573,7 +573,7 @@ def format_of(files: Sequence[SourceFile]) -> str:
     Raises
     ------
     OptionError
-        They have none.
+        The files have no common format.
     """
     by_suffix = _names_by_suffix(FORMATS)
     if not by_suffix.keys() >= {file.suffix for file in files}:

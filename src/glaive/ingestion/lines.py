@@ -1,4 +1,4 @@
-"""Files of text: CSV, JSON lines and plain lines, parsed in blocks of whole records."""
+"""Text files: CSV, JSON lines and plain lines, parsed in blocks of whole records."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from glaive.io.failures import from_system
 from glaive.options import SWITCH, Kind
 from glaive.types import Int64s, as_buffer
 
-# --- Blocks of whole records; the records of a block that cannot be parsed alone ----------
+# --- Blocks of whole records, and blocks with records that cannot be parsed ---------------
 
 BLOCK_BYTES: Final = 16 << 20
 _SAMPLE_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 1 << 30
-"""A longer record is taken for a file without line ends."""
+"""Largest record: a longer one means that the file has no line ends."""
 
 _MOST_PIECES: Final = 10_000
 _FEW: Final = 1024
-"""Records from which the parser's number of a bad one is used; more are divided first."""
+"""Largest run of records for which the parser's record number is used; longer ones are divided."""
 
 _PARTS: Final = 8
 
 Ends: TypeAlias = Callable[[bytes], Int64s]
-"""Returns where the records of a block end."""
+"""Function that returns the ends of a block's records."""
 
 Parse: TypeAlias = Callable[[bytes], pa.Table]
 _NUMBERED: Final = re.compile(r"Row #(\d+): ")
 
 
 def byte_pieces(file: SourceFile, target_bytes: int) -> list[Piece]:
-    """Return ranges of bytes of about the same size; a compressed file is one."""
+    """Return ranges of bytes of about the same size; a compressed file is one range."""
     wanted = 1 if file.compression else round(file.size / target_bytes)
     count = min(max(1, wanted), _MOST_PIECES)
     edges = [file.size * number // count for number in range(count)]
@@ -65,7 +65,7 @@ def byte_pieces(file: SourceFile, target_bytes: int) -> list[Piece]:
 
 
 def line_ends(data: bytes) -> Int64s:
-    """Return where lines end."""
+    """Return the positions after line ends."""
     ends: Int64s = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
     return ends
 
@@ -79,18 +79,18 @@ def read_blocks(
     ends: Ends = line_ends,
     size: int = BLOCK_BYTES,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of the records that begin in a range, each with the place where it begins.
+    """Yield blocks of the records that begin in a range, each with its position.
 
     Parameters
     ----------
     start, stop
-        First byte, and that behind the last; for compressed files, of their content.
+        First byte, and the byte after the last; for compressed files, of their content.
     aligned
-        A record begins at ``start``.
+        Whether a record begins at ``start``.
     ends
-        Finds the ends of records.
+        Function that finds the ends of records.
     size
-        Bytes to read at a time.
+        Number of bytes to read at a time.
 
     Raises
     ------
@@ -132,11 +132,11 @@ def read_blocks(
 
 @contextmanager
 def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
-    """Open the content of a file; errors name it."""
+    """Open the content of a file; errors have its name."""
     try:
         with open_source(file, decompress=True) as stream:
             yield stream
-    except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
+    except (OSError, pa.ArrowException) as error:  # some of bz2 are not an OSError
         refuse_failure(file, error)
         if file.compression is None and isinstance(error, OSError):
             raise from_system(error, file.uri, "read") from error
@@ -148,7 +148,7 @@ def _first_block(file: SourceFile, ends: Ends = line_ends) -> bytes:
 
 
 def _records(data: bytes, ends: Ends, *, blank: bool = False) -> tuple[Int64s, Int64s]:
-    """Return where records begin and end; ``blank``: also records without any character."""
+    """Return starts and ends of records; with ``blank`` also of records without characters."""
     stops = ends(data)
     if len(data) and (not len(stops) or stops[-1] != len(data)):
         stops = np.append(stops, len(data))
@@ -171,14 +171,14 @@ def parse_block(
     ends: Ends = line_ends,
     blank: bool = False,
 ) -> Iterator[pa.Table]:
-    """Parse a block that failed as a whole; records that fail alone are rejected.
+    """Parse a block that failed as a whole; reject the records that fail alone.
 
     Parameters
     ----------
     lines
-        Lines of the file before the block.
+        Number of lines of the file before the block.
     blank
-        Lines without any character are records.
+        Whether lines without characters are records.
     """
     starts, stops = _records(data, ends, blank=blank)
     before = np.searchsorted(line_ends(data), starts, side="right")
@@ -232,7 +232,7 @@ def parse_piece(
     Parameters
     ----------
     start
-        Where the first record of the file begins.
+        Position of the file's first record.
     """
     file, aligned = piece.file, not piece.start
     first = piece.start or start
@@ -248,19 +248,19 @@ def parse_piece(
 
 
 def _chunks(stream: pa.NativeFile, size: int) -> Iterator[bytes]:
-    """Read so many bytes, or those that there are; decompressors give them in parts."""
+    """Yield up to ``size`` bytes of a stream, in parts, because decompressors return parts."""
     while size > 0 and (data := stream.read(min(size, BLOCK_BYTES))):
         yield data
         size -= len(data)
 
 
 def _text_of(data: bytes) -> Any:
-    """Return the bytes as an array of one text.
+    """Return the bytes as an array of one string.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        They are not UTF-8.
+        The bytes are not UTF-8.
     """
     ends: Any = as_buffer(np.array([0, len(data)], np.int64))
     text: Any = pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)])
@@ -271,14 +271,14 @@ def _text_of(data: bytes) -> Any:
     return text
 
 
-# --- Lists in text files: as texts in JSON, and as vectors that all have one length -----
+# --- Lists in text files: as JSON in strings, and as vectors that all have one length ----
 
 _NUMBERS = r'^\s*\[[^\[\]{}"]*\]\s*$'
-"""One list without lists, objects or texts in it: it cannot be read as more than one value."""
+"""One list without lists, objects or strings in it: it cannot be read as several values."""
 
 
 def _holds_numbers(data_type: Any) -> bool:
-    """Return whether a type is that of lists or vectors of numbers."""
+    """Return whether a type has lists or vectors of numbers."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(test(data_type) for test in lists):
         return False
@@ -287,12 +287,12 @@ def _holds_numbers(data_type: Any) -> bool:
 
 
 def _numbers_of(name: str, texts: Any, data_type: Any) -> Any:
-    """Read a column of texts such as ``[0.25, 1e-3]`` as lists of numbers.
+    """Read a column of strings such as ``[0.25, 1e-3]`` as lists of numbers.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        A text is no such list; names the column.
+        A string is not such a list; the message names the column.
     """
     item = data_type.value_type
     parsed: Any = pa.list_(pa.float32() if pa.types.is_float16(item) else item)
@@ -313,12 +313,12 @@ def _numbers_of(name: str, texts: Any, data_type: Any) -> Any:
 
 
 def _vectors_checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table whose lists have the lengths that the vectors of a schema have.
+    """Check that lists of a table have the lengths of a schema's vectors; return the table.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        A list has another length; names the column.
+        A list has another length; the message names the column.
     """
     for field in schema:
         if not pa.types.is_fixed_size_list(field.type) or field.name not in table.column_names:
@@ -359,10 +359,10 @@ def _encoding(given: Any) -> str:
 _CHARACTER = Kind("one character of ASCII", _character)
 _TEXT = Kind("a text", _unicode)
 _SEPARATORS = ",;\t|"
-"""Characters that are between fields, and hardly ever in the name of an only column."""
+"""Characters that are between fields, and seldom in the name of an only column."""
 _SLICES = 64
 _AGREEING = 0.8
-"""Share of the slices of a sample that agree on a type."""
+"""Share of a sample's slices that must agree on a type."""
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
@@ -377,7 +377,7 @@ _GOES_ON = (
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What the beginning of a file tells: names, first records, bytes of the line with names."""
+    """The beginning of a file: names, first records, size of the line with names in bytes."""
 
     names: list[str]
     sample: bytes
@@ -386,13 +386,20 @@ class _Head:
 
 
 class Csv(SourceFormat):
-    """CSV: fields behind each other in lines.
+    """CSV: lines of fields.
 
-    Options: ``sep`` (``,``; a tab for ``.tsv``), ``header`` (True: the first line has the names;
-    else ``f0``, ``f1`` …), ``quote`` (``"``), ``escape`` (none), ``null`` (a text that means null,
-    beside the empty one), ``decimal`` (``.``), ``encoding`` (UTF-8), ``multiline`` (whether values
-    have line ends; such files are not read in pieces. Default: as the first 4 MiB of the file
-    show), ``timestamp_format`` (ISO 8601; of dates, too).
+    Options:
+
+    - ``sep`` (``,``; for ``.tsv`` a tab).
+    - ``header`` (True: the first line has the names. False: the names are ``f0``, ``f1`` …).
+    - ``quote`` (``"``).
+    - ``escape`` (none).
+    - ``null`` (empty): a string that means null, in addition to the empty string.
+    - ``decimal`` (``.``).
+    - ``encoding`` (UTF-8).
+    - ``multiline``: whether values have line ends. Such files are not read in pieces. By default
+      the first 4 MiB of the file decide.
+    - ``timestamp_format`` (ISO 8601), also for dates.
     """
 
     name = "csv"
@@ -412,10 +419,10 @@ class Csv(SourceFormat):
     }
 
     def schema(self, file: SourceFile) -> pa.Schema:
-        """Return names of the first line, and types of the first 4 MiB.
+        """Return names from the first line, and types from the first 4 MiB.
 
-        These are cut into slices. A type that most slices agree on is that of the column, so that
-        a bad value is an error when it is read, and does not turn its column into text.
+        These are cut into slices. A column gets a type on which most slices agree. So a bad value
+        is an error when it is read, and does not turn its column into strings.
         """
         head = self._head(file)
         starts, stops = _records(head.sample, self._ends(quoted=head.quoted))
@@ -428,7 +435,7 @@ class Csv(SourceFormat):
         return pa.schema(list(zip(head.names, map(_common_type, types), strict=True)))
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that text cannot be converted to."""
+        """Refuse types to which text cannot be converted."""
         csv: Any = import_module("pyarrow.csv")
 
         for field in {field.type: field for field in schema}.values():
@@ -442,9 +449,9 @@ class Csv(SourceFormat):
                 ) from error
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Cut a file into ranges; one with line ends in values, or with escapes, stays whole.
+        """Cut a file into ranges; a file with line ends in values, or with escapes, stays whole.
 
-        One request for a file of several pieces, if its beginning has to say whether it has any.
+        This takes one request for a file of several pieces, if its beginning must be read.
         """
         pieces = byte_pieces(file, target_bytes)
         whole = len(pieces) > 1 and (self.given.escape or self._head(file).quoted)
@@ -464,7 +471,7 @@ class Csv(SourceFormat):
         ).encode() + b"\n"
 
         def parse(data: bytes) -> pa.Table:
-            """Parse records with one of nulls behind them, which an open value would take in."""
+            """Parse records and a final one of nulls, which an unclosed value would absorb."""
             try:
                 if not self.given.quote or self.given.quote.encode() not in data:
                     return self._completed(convert(data), fields)
@@ -478,7 +485,7 @@ class Csv(SourceFormat):
                 return self._completed(table.slice(0, rows), fields)
             except pa.ArrowInvalid as error:
                 reason = _reason(error, head.names)
-                if not hints:  # the first failure is that of a block
+                if not hints:  # the first failure: a block
                     late = (
                         self.given.multiline is None
                         and not head.quoted
@@ -494,7 +501,7 @@ class Csv(SourceFormat):
         yield from parse_piece(piece, parse, rejects, start=head.size, ends=ends)
 
     def _ends(self, *, quoted: bool) -> Ends:
-        """Return what finds the ends of records, also of those that have several lines."""
+        """Return a function that finds the ends of records, which may have several lines."""
         if not quoted and not self.given.escape:
             return line_ends
         escaped = re.compile(re.escape(self.given.escape.encode()) + b".", re.DOTALL)
@@ -512,7 +519,7 @@ class Csv(SourceFormat):
         return ends
 
     def _head(self, file: SourceFile) -> _Head:
-        """Read the beginning of a file; twice, if that finds values with line ends."""
+        """Read the beginning of a file, twice if it has values with line ends."""
         quoted = bool(self.given.multiline)
         sample = _first_block(file, self._ends(quoted=quoted))
         if self.given.multiline is None and self._goes_on(sample, file):
@@ -536,7 +543,7 @@ class Csv(SourceFormat):
         return _Head(names, sample[size:], size, quoted)
 
     def _goes_on(self, sample: bytes, file: SourceFile) -> bool:
-        """Return whether values go on in the next line, and end in one of the lines."""
+        """Return whether values continue in the next line, and end in one of the lines."""
         if not self.given.quote or self.given.quote.encode() not in sample:
             return False
         lines = StringIO(sample.decode("latin-1"), newline="")
@@ -575,9 +582,9 @@ class Csv(SourceFormat):
         return names
 
     def _refuse_other_separator(self, names: list[str], line: bytes, file: SourceFile) -> None:
-        """Refuse a file of one column that another character seems to cut into several.
+        """Refuse a file of one column that another character would cut into several.
 
-        Characters in quotation marks cut nothing.
+        Characters in quotation marks are not counted.
         """
         own = self._separator(file)
         if len(names) > 1:
@@ -596,7 +603,7 @@ class Csv(SourceFormat):
         return self.given.sep or ("\t" if file.suffix == ".tsv" else ",")
 
     def _parsed(self, data_type: Any) -> Any:
-        """Return the type that the parser makes, to be cast to that of the column."""
+        """Return the type that the parser returns, before the cast to the column's type."""
         if _holds_numbers(data_type):
             return pa.string()
         if pa.types.is_date32(data_type) and self.given.timestamp_format:
@@ -608,7 +615,7 @@ class Csv(SourceFormat):
         return pa.large_string() if data_type == pa.string_view() else data_type
 
     def _completed(self, table: pa.Table, fields: list[Any]) -> pa.Table:
-        """Return lists from their texts."""
+        """Replace strings with lists by the lists."""
         for field in fields:
             if _holds_numbers(field.type):
                 number = table.schema.get_field_index(field.name)
@@ -629,7 +636,7 @@ class Csv(SourceFormat):
     def _parse(
         self, data: bytes, names: list[str], types: dict[str, Any] | None, file: SourceFile
     ) -> pa.Table:
-        """Parse records; without types, they are inferred."""
+        """Parse records; without ``types``, infer them."""
         csv: Any = import_module("pyarrow.csv")
 
         nulls = ["", self.given.null, *(["NA", "NULL", "null"] if types is None else [])]
@@ -647,7 +654,7 @@ class Csv(SourceFormat):
                 column_names=names,
                 use_threads=False,
                 block_size=min(3 * len(data) + 1, 2**31 - 1),  # one block, also as UTF-8
-                # Texts that cannot be decoded are bad records when they are read; types do not
+                # Strings that cannot be decoded are bad records when they are read. Types do not
                 # depend on them.
                 encoding="latin-1" if types is None else self.given.encoding,
             ),
@@ -659,7 +666,7 @@ class Csv(SourceFormat):
                 include_columns=None if types is None else list(types),
                 null_values=list(dict.fromkeys(nulls)),
                 strings_can_be_null=True,
-                # The parser passes over empty lines: in a file of one column ``""`` is null.
+                # The parser skips empty lines: in a file of one column ``""`` is null.
                 quoted_strings_can_be_null=quoted,
                 decimal_point=self.given.decimal,
                 timestamp_parsers=[timestamps] if timestamps else None,
@@ -669,7 +676,7 @@ class Csv(SourceFormat):
 
 
 def _common_type(types: list[Any]) -> Any:
-    """Return the type that slices of a column agree on, except a few."""
+    """Return the type on which all slices of a column agree, except a few."""
     known = [data_type for data_type in types if not pa.types.is_null(data_type)]
     others = [data_type for data_type in known if not pa.types.is_string(data_type)]
     if len(others) < max(1, _AGREEING * len(known)):
@@ -699,20 +706,22 @@ def _reason(error: Exception, names: list[str]) -> str:
 # --- JSON lines -------------------------------------------------------------------------
 
 _FIRST_NULL: Final = re.compile(rb"\A((?:\xef\xbb\xbf)?\s*)null")
-"""A first record that is null, which ends the process in Arrow's parser."""
+"""A null as the first record: it ends the process in Arrow's parser."""
 
 _MOST_BAD: Final = 1_000
-"""Records of a sample that cannot be parsed; later ones are not looked at."""
+"""Largest number of bad records in a sample; later records are not read."""
 
 _AT_ONCE: Final = 64
-"""Parts of a sample whose columns are joined at once: where types differ, each record is a part."""
+"""Parts of a sample whose columns are joined at once; if types differ, a record is a part."""
 
 
 class Json(SourceFormat):
     """JSON lines.
 
-    Options: ``ignore_unknown`` (False: a member that no column has is an error), ``infer_all``
-    (False: types come from the first 4 MiB of each file, not from all of it).
+    Options:
+
+    - ``ignore_unknown`` (False: a member without a column is an error).
+    - ``infer_all`` (False: types come from the first 4 MiB of each file, not from the whole file).
     """
 
     name = "json"
@@ -741,7 +750,7 @@ class Json(SourceFormat):
         return pa.schema([_with_texts(field) for field in _unified(file, schemas)])
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that JSON cannot be converted to."""
+        """Refuse types to which JSON cannot be converted."""
         for field in schema:
             try:
                 _parse_json(b"{}\n", pa.schema([_parsed(field)]), "ignore")
@@ -761,7 +770,7 @@ class Json(SourceFormat):
         unexpected = "ignore" if self.given.ignore_unknown else "error"
 
         def parse(data: bytes) -> pa.Table:
-            _text_of(data)  # Arrow's parser hands on other bytes than UTF-8
+            _text_of(data)  # Arrow's parser does not check for UTF-8
             return _vectors_checked(_parse_json(data, parsed, unexpected), schema)
 
         yield from parse_piece(piece, parse, rejects)
@@ -772,10 +781,10 @@ class _EnoughError(Exception):
 
 
 class _Sample(Rejects):
-    """Counts records that cannot be parsed, up to a number: each costs a call of the parser."""
+    """Counts records that cannot be parsed, up to a limit: each costs a call of the parser."""
 
     first = ""
-    """The line of the first one, and what is wrong with it."""
+    """Line of the first bad record, and the reason."""
 
     def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
         """Count a record."""
@@ -820,7 +829,7 @@ def mapped(data_type: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _with_texts(field: Any) -> Any:
-    """Return the field with texts for values that are all null."""
+    """Return the field with strings in place of values that are all null."""
 
     def typed(kind: Any) -> Any:
         return pa.string() if pa.types.is_null(kind) else mapped(kind, typed) or kind
@@ -829,7 +838,7 @@ def _with_texts(field: Any) -> Any:
 
 
 def _parsed(field: Any) -> Any:
-    """Return the field that the parser makes, to be cast to the column's."""
+    """Return the field that the parser returns, before the cast to the column's type."""
 
     def parsed(kind: Any) -> Any:
         if pa.types.is_dictionary(kind):
@@ -843,7 +852,7 @@ def _parsed(field: Any) -> Any:
 
 
 class Text(SourceFormat):
-    """Lines of UTF-8 as a column ``value``, without their ends. No options."""
+    """Lines of UTF-8 as a column ``value``, without line ends. No options."""
 
     name = "text"
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".log", ".md")
@@ -862,7 +871,7 @@ class Text(SourceFormat):
 
 
 def _lines(data: bytes) -> pa.Table:
-    """Return lines as strings; raises ``ArrowInvalid`` where they are not UTF-8."""
+    """Return lines as strings; raise ``ArrowInvalid`` if they are not UTF-8."""
     lines: Any = pc.list_flatten(pc.split_pattern(_text_of(data.removesuffix(b"\n")), "\n"))
     if b"\r" in data:
         lines = pc.replace_substring_regex(lines, "\r$", "")

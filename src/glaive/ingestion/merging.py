@@ -1,4 +1,4 @@
-"""Merge the rows of an ingest into a dataset, in tasks on what other tasks wrote."""
+"""Merge the rows of an ingest into a dataset: tasks join what other tasks wrote."""
 
 from __future__ import annotations
 
@@ -58,25 +58,24 @@ if TYPE_CHECKING:
     from glaive.types import Int64s
 
 
-# --- Tasks of a merge whose source are files that were written but not committed: staged
-# fragments
+# --- Tasks of a merge from staged fragments: files that were written but not committed ---
 #
 # A row of the source replaces whole rows of the dataset. So the fragments become part of the
-# dataset as they are, and only rows of the dataset with their keys are deleted. A fragment is
-# written again if its rows get the stable ids of those that they replace, or replace several rows
-# each.
+# dataset as they are, and only rows of the dataset with the same keys are deleted. In two cases
+# a fragment is written again: its rows get the stable ids of the rows they replace, or a row
+# replaces several rows.
 
 
 @dataclass(frozen=True, slots=True)
 class MergeDivision:
-    """How much of a merge is one task.
+    """The size of a merge's tasks.
 
     Parameters
     ----------
     block_rows
         Rows of the source whose keys a task holds at a time, at about a hundred bytes each.
     match_tasks
-        Tasks that look for keys, about: each is for one block and a part of the dataset.
+        Approximate number of tasks that look up keys, each for one block and a part of the dataset.
     """
 
     block_rows: int = 1 << 20
@@ -85,18 +84,18 @@ class MergeDivision:
 
 @dataclass(frozen=True, slots=True)
 class StagedMerge:
-    """What the tasks of a merge share; can be pickled.
+    """Facts that the tasks of a merge share; can be pickled.
 
     Parameters
     ----------
     write
-        By which the source was written.
+        Plan of the source's write.
     keys
-        Columns.
+        Names of the key columns.
     primary_key
-        Whether these are the primary key that the dataset declares.
+        Whether the key columns are the primary key that the dataset declares.
     division
-        How much is one task.
+        Size of the tasks.
     """
 
     write: WritePlan = field(repr=False)
@@ -112,9 +111,9 @@ class StagedBlock:
     Parameters
     ----------
     number
-        Of the first one among all fragments of the source.
+        Number of the first fragment among all fragments of the source.
     fragments
-        Serialized.
+        The serialized fragments.
     """
 
     number: int
@@ -122,7 +121,7 @@ class StagedBlock:
 
     @classmethod
     def divided(cls, fragments: Sequence[Fragment], block_rows: int) -> list[StagedBlock]:
-        """Blocks of about so many rows, at least a fragment each."""
+        """Divide fragments into blocks of about ``block_rows`` rows, at least a fragment each."""
         blocks, group, rows = [], list[Fragment](), 0
         for number, fragment in enumerate(fragments):
             if group and rows + fragment.physical_rows > block_rows:
@@ -135,14 +134,14 @@ class StagedBlock:
         return blocks
 
     def opened(self, target: OpenedVersion, shared: StagedMerge) -> OpenedVersion:
-        """The rows as a version, whose fragments have the ids 0, 1, …"""
+        """Open the rows as a version whose fragments have the ids 0, 1, …"""
         fragments = unpacked_fragments(self.fragments, "a task of the merge")
         staged = staged_rows(shared.write, fragments, target.manifest.wire.base_paths)
         return OpenedVersion.of(shared.write.store, staged.snapshot.manifest)
 
 
 def _keys(source: OpenedVersion, shared: StagedMerge) -> Iterator[tuple[int, SourceKeys]]:
-    """The keys of a source, some rows at a time, with the first row's position."""
+    """Yield the keys of a source, some rows at a time, with the first row's position."""
     quoted = list(map(quoted_name, shared.keys))
     count = shared.division.block_rows
     for start in range(0, source.snapshot.num_rows, count):
@@ -152,7 +151,7 @@ def _keys(source: OpenedVersion, shared: StagedMerge) -> Iterator[tuple[int, Sou
 
 @dataclass(frozen=True, slots=True)
 class StagedMatches:
-    """Which rows of a dataset and a source have the same keys.
+    """Rows of a dataset and a source with the same keys.
 
     Parameters
     ----------
@@ -161,10 +160,10 @@ class StagedMatches:
     new
         Rows of the source, by numbers of fragments.
     pairs
-        How many pairs of an old and a new row there are, by numbers of fragments.
+        Number of pairs of an old and a new row, by numbers of fragments.
     repeated
-        The key of several rows of the source that match one of the dataset, as a text; ``None`` if
-        there are no such rows.
+        The key of several source rows that match one row of the dataset, as a string; ``None``
+        without such rows.
     """
 
     old: RowsByFragment
@@ -189,7 +188,7 @@ class MatchTask:
     block: StagedBlock
 
     def execute(self, dataset: OpenDataset, shared: StagedMerge) -> StagedMatches:
-        """Look up the keys; writes nothing.
+        """Look up the keys, and write nothing.
 
         Memory: about a hundred bytes for each of ``shared.division.block_rows`` keys.
         """
@@ -221,14 +220,14 @@ class MatchTask:
 
 @dataclass(frozen=True, slots=True)
 class CompletedFragment:
-    """What a fragment of the source becomes.
+    """The result of completing a fragment of the source.
 
     Parameters
     ----------
     written
-        Serialized fragments that replace it; ``None``: it stays.
+        Serialized fragments that replace it; ``None`` if it stays.
     keys
-        Those that it inserts, if the merge is by the primary key.
+        The keys that it inserts, if the merge is by the primary key.
     """
 
     written: tuple[bytes, ...] | None
@@ -237,18 +236,18 @@ class CompletedFragment:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTask:
-    """Complete a fragment of the source, when it is known which of its rows match.
+    """Complete a fragment of the source when its matching rows are known.
 
     Parameters
     ----------
     block
         The fragment.
     matched
-        Those rows, by its number.
+        Its matching rows, by its number.
     targets
-        Where they have matches.
+        Fragments of the dataset with the matches.
     rewrite
-        Whether to write it again.
+        Whether to write the fragment again.
     """
 
     block: StagedBlock
@@ -257,7 +256,7 @@ class CompleteTask:
     rewrite: bool
 
     def execute(self, dataset: OpenDataset, shared: StagedMerge) -> CompletedFragment:
-        """Write new files, uncommitted, or none.
+        """Write new files, uncommitted, or no file.
 
         Memory: as for :class:`MatchTask`, 24 bytes for each match, and a few windows of rows.
         """
@@ -279,7 +278,7 @@ class CompleteTask:
     def _written(
         self, opened: OpenedVersion, source: OpenedVersion, inserted: Int64s, shared: StagedMerge
     ) -> list[Fragment]:
-        """Rows that replace others, with their ids, then those that are inserted."""
+        """Write the rows that replace others, with their ids, and then the inserted rows."""
         ids = RelocatedIds(kept=opened.manifest.uses(Feature.STABLE_ROW_IDS))
         values = OldValues(source, source.manifest.schema.names)
         step = max(1, WINDOW_BYTES // max(1, values.row_bytes))
@@ -298,7 +297,7 @@ class CompleteTask:
         return write_relocated(opened, parts(), ids, shared.write.options)
 
     def _matches(self, opened: OpenedVersion, keys: SourceKeys) -> Matches:
-        """Rows of the dataset in the order of the source."""
+        """Find the matching rows of the dataset, in the order of the source."""
         ids: list[int] = []
         for part in self.targets:
             at = part.positions(opened)
@@ -308,9 +307,9 @@ class CompleteTask:
 
 
 def create_empty(plan: IngestPlan) -> None:
-    """Create the dataset if there was none.
+    """Create the dataset if it does not exist.
 
-    Without the id of the job: one that is stopped here has not done its work.
+    This version has no job id, because a run that stops here has not done its work.
     """
     if plan.write.read_version == 0:
         options = replace(plan.write.options, transaction_properties={})
@@ -326,21 +325,21 @@ def merge_staged(
 ) -> int | None:
     """Update and insert the rows of fragments that tasks wrote.
 
-    Nothing but names of files and sets of rows reaches this process. Files of fragments that were
-    written again are removed.
+    Only names of files and sets of rows reach this process. Files of fragments that were written
+    again are removed.
 
     Returns
     -------
     int or None
-        The number of rows; ``None`` if another run of the job was first, whose version the dataset
-        is moved to.
+        The number of rows. ``None`` if another run of the job was first; the dataset is then moved
+        to the version of that run.
 
     Raises
     ------
     SchemaError
         Several rows of the source match the same row of the dataset.
     CommitConflictError
-        The columns of the dataset changed since the fragments were written; or files were removed
+        The columns of the dataset changed since the fragments were written. Or files were removed
         while tasks read them, and no other run of the job has made a version.
     """
     properties = plan.write.options.transaction_properties
@@ -348,7 +347,7 @@ def merge_staged(
     first = dataset.version
 
     def change(opened: OpenedVersion) -> tuple[Manifest, int | None]:
-        # A commit looks at later versions only: before a retry, another run may have been first.
+        # A commit compares later versions only: before a retry, another run may have been first.
         journal = plan.journal if opened.manifest.version > first else None
         if journal and find_made(journal, "rows", opened.store, opened.manifest) is not None:
             return opened.manifest, None
@@ -356,7 +355,7 @@ def merge_staged(
             merge = _Merge(opened, plan, fragments, keys, runner)
             operation = merge.operation(job)
         except (DataFileMissingError, VersionNotFoundError) as error:
-            # Once there is a version, the run that made it removes files that both have read.
+            # When a version exists, the run that made it removes files that both runs read.
             newest = opened.at_latest()
             if plan.journal is not None and made_version(newest.manifest, plan.job_id) is not None:
                 return newest.manifest, None
@@ -365,7 +364,7 @@ def merge_staged(
                 discard_fragments(plan.write, fragments)
             raise _removed(plan, opened.uri, retryable=cleaned) from error
         except BaseException:
-            # No version has them yet; those of a job with an id stay for its next run.
+            # No version has the fragments yet. With a job id they stay for the job's next run.
             if plan.journal is None:
                 discard_fragments(plan.write, fragments)
             raise
@@ -377,7 +376,7 @@ def merge_staged(
         mine = manifest.version == version_of(plan, manifest)
         if mine and any(done.written is not None for done in merge.completed.values()):
             unused = _unused(fragments, opened.manifest, manifest)
-            # A journal, which a stranger may have written, may name files behind a link.
+            # The journal may be a stranger's, with names of files that are reached through a link.
             discard_fragments(plan.write, unused, own=plan.journal is None)
         return manifest, merge.inserted + merge.updated
 
@@ -385,7 +384,7 @@ def merge_staged(
 
 
 def _is_removed(opened: OpenedVersion) -> bool:
-    """Whether a version was cleaned up since it was opened. One request."""
+    """Return whether a version was cleaned up since it was opened, with one request."""
     try:
         load_again(opened.store, opened.manifest.version, opened.manifest.scheme)
     except ObjectNotFoundError:
@@ -394,7 +393,7 @@ def _is_removed(opened: OpenedVersion) -> bool:
 
 
 def _removed(plan: IngestPlan, uri: str, *, retryable: bool) -> CommitConflictError:
-    """Files that a merge has to read are not there any more."""
+    """Return the error for files that a merge needs and that were removed."""
     return CommitConflictError(
         f"job {plan.job_id} on {uri}: files were removed while the ingest read them, by a clean-up "
         "or by another run of the job. No row was changed. Run it again: it reads the newest "
@@ -409,13 +408,13 @@ class _Merge:
     Parameters
     ----------
     old, new
-        Rows with the same keys: of the version, and of the fragments by their numbers.
+        Rows with the same keys: rows of the version, and rows of the fragments by their numbers.
     pairs
-        How many pairs there are, by numbers of fragments.
+        Number of pairs, by numbers of fragments.
     targets
-        Where rows of each fragment have matches, by its number.
+        Fragments of the dataset that have matches for a fragment, by its number.
     completed
-        What became of fragments that could not stay as they are.
+        Results of fragments that could not stay as they are.
     """
 
     def __init__(
@@ -446,16 +445,16 @@ class _Merge:
 
     @property
     def updated(self) -> int:
-        """Rows that are written in place of others."""
+        """Number of rows written in place of others."""
         return sum(self.pairs.values())
 
     @property
     def inserted(self) -> int:
-        """Rows of the source that match none."""
+        """Number of rows of the source without a match."""
         return sum(fragment.physical_rows for fragment in self.fragments) - self.new.count
 
     def match(self) -> None:
-        """Look the keys of each block up in each part of the dataset."""
+        """Look up the keys of each block in each part of the dataset."""
         division = self.shared.division
         blocks = StagedBlock.divided(self.fragments, division.block_rows)
         parts = _joined(self.runner.parts(self.opened), division.match_tasks // max(1, len(blocks)))
@@ -477,7 +476,7 @@ class _Merge:
             self.targets.setdefault(number, []).append(task.target)
 
     def _key_at(self, address: int) -> str:
-        """The key of a row of the dataset in words, as in messages of other merges."""
+        """Return the key of a row of the dataset as other merges print it in messages."""
         found = find_rows(self.opened.snapshot, "addresses", [address])
         view = self.opened.views.take(self.shared.keys)
         table = take_physical(view, found.fragment, found.row)
@@ -487,7 +486,7 @@ class _Merge:
         )
 
     def complete(self) -> None:
-        """Write fragments again whose rows keep ids, or replace several; collect inserted keys."""
+        """Write fragments again whose rows keep ids or replace several; collect inserted keys."""
         stable = self.opened.manifest.uses(Feature.STABLE_ROW_IDS)
         rewritten = {
             number
@@ -507,7 +506,7 @@ class _Merge:
         self.completed = dict(zip(numbers, results, strict=True))
 
     def operation(self, job: Job) -> Update:
-        """Delete the old rows, and add the new ones."""
+        """Return the operation that deletes the old rows and adds the new ones."""
         deleted = delete_in_tasks(self.opened, self.old, job)
         keys: InsertedKeys | None = None
         new: list[Fragment] = []
@@ -526,19 +525,19 @@ class _Merge:
 
 
 def _joined(parts: Sequence[FragmentRange], most: int) -> list[FragmentRange]:
-    """Neighbouring fragments in at most so many parts, at least one if there are any."""
+    """Join neighbouring fragments to at most ``most`` parts, but at least one if any exist."""
     count = min(len(parts), max(1, most))
     bounds = [len(parts) * at // count for at in range(count + 1)] if count else []
     return [replace(parts[start], stop=parts[stop - 1].stop) for start, stop in pairwise(bounds)]
 
 
 def _columns(schema: LanceSchema) -> set[tuple[int, str, str, bool]]:
-    """What two schemas share if files written by one fit the other."""
+    """Return facts about columns; if they are equal, files of one schema fit the other."""
     return {(entry.id, entry.name, entry.logical_type, entry.nullable) for entry in schema.walk()}
 
 
 def _unused(fragments: Sequence[Fragment], base: Manifest, made: Manifest) -> list[Fragment]:
-    """Fragments that the version does not have; another run of the job may have made it."""
+    """Return fragments that the version does not have: another run of the job may have made it."""
     positions = (made.fragment_ids > base.max_fragment_id).nonzero()[0].tolist()
     kept = {file.path for at in positions for file in made.fragment(at).files}
     return [
