@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from glaive.config import settings
+from glaive.process import Origin
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -172,6 +173,7 @@ class _Begun(Generic[T, R]):
         self._changed = Condition()
         self._running = 0
         self._ended = False
+        self._origin = Origin()
 
     def __call__(self, item: T) -> R:
         """Apply the work to an item."""
@@ -187,7 +189,9 @@ class _Begun(Generic[T, R]):
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Begin no more work, and wait for running work."""
+        """Begin no more work, and wait for running work; a forked child has none."""
+        if not self._origin.is_here:
+            return
         with self._changed:
             self._ended = True
             self._changed.wait_for(lambda: not self._running)
