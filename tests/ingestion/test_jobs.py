@@ -649,7 +649,7 @@ def test_records_that_were_put_aside_are_not_ingested_as_well(
         path.write_text(f"id\n{corrected}")
         if before and done == [0] and corrected != damaged:
             refused += 1
-            with pytest.raises(OptionError, match=r"had put 1 bad records .* now there are"):
+            with pytest.raises(OptionError, match=r"put 1 bad records .* were found"):
                 job()
             assert (numbers(), put_aside()) == ([0], before)
             continue

@@ -475,8 +475,8 @@ class ExportRun:
         except ObjectNotFoundError:
             raise CommitConflictError(
                 f"another export to {self.folder.uri} began while this one ran ({self.job}), and "
-                "took its place: no file of this export stays there. If its rows should be there "
-                "instead, run it again when the other export has ended",
+                "took its place: no file of this export stays there. Run it again after the other "
+                "export has ended, if its rows should be there instead",
                 retryable=False,
             ) from None
 

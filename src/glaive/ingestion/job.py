@@ -66,7 +66,7 @@ _WRITE_OPTIONS: Final = tuple(one.name for one in fields(WriteOptions) if one.na
 
 Progress: TypeAlias = Callable[[int, int], None]
 Driver: TypeAlias = Callable[[Sequence[IngestTask]], Iterable[tuple[int, IngestedPieces]]]
-"""Runs tasks; yields the number and the result of each, in any order."""
+"""Function that runs tasks, and yields the number and the result of each, in any order."""
 
 
 def ingest(  # noqa: PLR0913  # one keyword for each option
@@ -143,7 +143,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     driver
         A function that runs the tasks; default: threads of this process.
     merge_runner
-        Runs the tasks of a merge, after ``driver`` has written the rows to files; default: this
+        Runner of a merge's tasks, after ``driver`` has written the rows to files; default: this
         process.
 
     Raises
@@ -156,15 +156,15 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     ExpectationError
         A row violates ``expect``. The dataset shows no new row.
     DatasetExistsError
-        ``mode`` is ``create``, and there is a dataset.
+        ``mode`` is ``create``, and the dataset exists.
     OptionError
         An option is wrong, or a source matches no file.
     CommitConflictError
         Another writer changed data that the commit needs. For ``merge`` also: files were removed
         while tasks read them, and no other run of the job made a version. Run the job again.
     VersionNotFoundError
-        A run of the job may have made a version that clean-up removed, or the journal of the job
-        names a version that does not exist.
+        The version that a run of the job may have made was removed by clean-up. Or the journal of
+        the job names a version that does not exist.
     StoreError
         A store failed.
 
@@ -217,7 +217,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
             base=base if keeps else None,
             task_bytes=task_bytes,
         )
-    except DatasetExistsError:  # perhaps another run of the job made it since this one looked
+    except DatasetExistsError:  # perhaps another run of the job created it in the meantime
         if journal is None:
             raise
         done = _committed(journal, open_latest(store, to_follow=True))
@@ -248,7 +248,7 @@ def _merge(
     put_aside_all(plan, results)
     create_empty(plan)
     dataset = opened()
-    if plan.journal is not None:  # another run may have ended since this one began
+    if plan.journal is not None:  # another run may have finished in the meantime
         made = find_made(plan.journal, "rows", dataset.store, dataset.manifest)
         if made is not None:
             return _repeated(plan.journal, made)
@@ -263,9 +263,9 @@ def _merge(
 def run_tasks(
     plan: IngestPlan, driver: Driver, progress: Progress | None = None
 ) -> list[IngestedPieces]:
-    """Run the tasks of a plan; if one fails, the files of the others are removed.
+    """Run the tasks of a plan; if a task fails, remove the files of the others.
 
-    Those of a job with an id stay for its next run.
+    For a job with an id the files stay for its next run.
     """
     results: dict[int, IngestedPieces] = {}
     origin = Origin()
@@ -283,7 +283,7 @@ def run_tasks(
 
 
 def _discard(task: IngestTask, result: IngestedPieces) -> None:
-    """Remove the files of a task, unless the next run of its job goes on with them."""
+    """Remove the files of a task, unless the next run of its job can use them."""
     if task.journal is not None:
         return
     discard_fragments(task.write, unpacked_fragments(result.fragments, "the result of a task"))
@@ -301,7 +301,7 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
         left[number] = tasks[number].execute()
         return number
 
-    # On a pool of its own: tasks give theirs to the pool of as many threads as there are cores.
+    # In a separate pool: tasks give their work to the pool with a thread for each core.
     numbers: Any = ordered_map(
         work, range(len(tasks)), workers=worker_count() + 1, in_order=False, stop=bool
     )
@@ -309,26 +309,26 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
         for number in numbers:
             yield number, left.pop(number)
     finally:
-        numbers.close()  # those that ran when another one failed have ended now
+        numbers.close()  # waits for tasks that ran when another task failed
         for number, result in left.items() if origin.is_here else ():
             _discard(tasks[number], result)
 
 
 def _repeated(journal: Journal, version: int) -> IngestResult:
-    """The result of a job that an earlier run has done."""
+    """Return the result of a job that an earlier run has finished."""
     return IngestResult(
         version=version, rows=0, files=0, bad_records=0, job_id=journal.job_id, repeated=True
     )
 
 
 def _committed(journal: Journal, base: Manifest | None) -> int | None:
-    """The version that an earlier run of the job made.
+    """Return the version that an earlier run of the job made.
 
     Raises
     ------
     VersionNotFoundError
-        It may have made one of those that were cleaned up, or the journal names one after the
-        newest.
+        Clean-up has removed the version that the job may have made, or the journal names one
+        after the newest.
     """
     version = journal.committed()
     if version is not None:
@@ -339,16 +339,16 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
                 f"version {version}, but {newest}, so its rows are not there. Remove this file to "
                 "ingest them"
             )
-        journal.clear()  # of a run that was stopped while it did
+        journal.clear()  # the earlier run may have stopped before it did this
         return version
     found = None if base is None else find_made(journal, "rows", journal.store, base)
     if found is not None:
-        journal.commit(found)  # that run was stopped before it did
+        journal.commit(found)  # the earlier run stopped before it did this
     return found
 
 
 def _is_there(store: ObjectStore, version: int) -> bool:
-    """Whether there is a version that a listing, which may be old, did not show."""
+    """Return whether a version exists that a listing, which may be old, did not show."""
     with suppress(ObjectNotFoundError):
         return version < 1 << 63 and load_again(store, version, None).version == version
     return False
@@ -365,7 +365,7 @@ def _check_mode(
 
 
 def _evolved(dataset: LanceDataset, columns: Reconciled, base: Manifest) -> Manifest:
-    """The version whose columns hold the rows: changes types and adds columns where needed."""
+    """Widen types and add columns if the rows need this; return the resulting version."""
     if columns.widened:
         dataset.alter_columns(
             *({"path": field.name, "data_type": field.type} for field in columns.widened)

@@ -1,4 +1,4 @@
-"""Plan an ingest: files, columns, tasks; and commit what the tasks wrote."""
+"""Plan an ingest: files, columns, tasks; and commit the results of the tasks."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.protocol import read_operation
 from glaive.table.versions import list_versions_past
 
-# --- Columns and types as text: ``id bigint, at timestamp``; vectors: ``embedding:128:float16``
+# --- Columns and types as strings: ``id bigint, at timestamp``; vectors: ``embedding:128:float16``
 
 _COLUMN: Final = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(.+?)\s*", re.DOTALL)
 _SIZED: Final = re.compile(r"(\w+)\s*\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)")
 _VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
 _MOST_ITEMS: Final = 2**31 - 1
-"""Of a vector: Arrow's sizes have 32 bits."""
+"""Largest number of items in a vector: Arrow's sizes have 32 bits."""
 
 _OF_SPARK: Final[dict[str, Any]] = {
     "long": pa.int64(),
@@ -191,7 +191,7 @@ class Reconciled:
     schema
         All columns.
     widened
-        Columns of the dataset whose type becomes wider, with the new one.
+        Columns of the dataset whose type becomes wider, with the new type.
     added
         Columns that the dataset lacks.
     """
@@ -210,7 +210,7 @@ def reconcile(
     named: bool,
     chosen: bool = False,
 ) -> Reconciled:
-    """Find the columns of an ingest from those of its files.
+    """Find the columns of an ingest from the columns of its files.
 
     Parameters
     ----------
@@ -219,9 +219,9 @@ def reconcile(
     existing
         Columns of the dataset, or columns that the caller gave; ``None``: the columns of the files.
     rule
-        ``fail``: every file has the same columns and types. ``widen``: types may differ where
-        one type holds the values of both. ``add``: besides, columns may be added, and files may
-        lack columns that may be null.
+        ``fail``: every file has the same columns and types. ``widen``: types may differ if one type
+        holds the values of both. ``add``: in addition, columns may be added, and files may lack
+        columns that may be null.
     typed
         Files state their types. Types inferred from samples only count if nothing else is known,
         or with ``widen`` and ``add``.
@@ -376,7 +376,7 @@ IngestMode: TypeAlias = Literal["create", "append", "overwrite", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Files, how to read them, and the columns that result."""
+    """Files, their format, and the resulting columns."""
 
     files: tuple[SourceFile, ...]
     source_format: SourceFormat
@@ -385,12 +385,12 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """Tasks that can run anywhere, and what their commit needs.
+    """Tasks that can run anywhere, and the plan of their commit.
 
     Parameters
     ----------
     tasks
-        In the order of the rows.
+        Tasks in the order of the rows.
     write
         The plan of the write to the dataset.
     bad_records
@@ -423,7 +423,7 @@ def find_sources(
 ) -> Sources:
     """List the files and find their columns.
 
-    One listing for each folder, one or two requests for each file.
+    This takes one listing for each folder, and one or two requests for each file.
 
     Parameters
     ----------
@@ -434,9 +434,9 @@ def find_sources(
     schema
         Columns that the caller chose; they must be the columns of ``existing``, if there is one.
     vectors
-        Columns of lists that become vectors of one length; likewise.
+        Columns of lists that become vectors of one length; the same rule applies.
     schema_drift
-        The rule for columns in which files differ.
+        The rule for differences between the columns of files.
     storage_options, reader_options
         Options of the stores of the files, and options of the reader of their format.
 
@@ -463,7 +463,7 @@ def find_sources(
     if known is not None and not _depends_on_files(source_format, schema, schema_drift):
         schemas = repeat(known, len(files))
     else:
-        # A schema at a time: there can be a million, and each can be of a thousand columns.
+        # One schema at a time: a million files may have a thousand columns each.
         schemas = ordered_map(partial(schema_of, source_format), files, workers=_READERS)
     if folders:
         schemas = map(partial(with_folders, folders), files, schemas)
@@ -482,7 +482,7 @@ def find_sources(
 
 
 def _check_chosen(schema: object) -> None:
-    """Refuse columns that a caller chose, unless each has a name of its own."""
+    """Refuse columns that a caller chose, unless each has a different name."""
     if schema is None:
         return
     if not isinstance(schema, pa.Schema):
@@ -498,7 +498,7 @@ def _check_chosen(schema: object) -> None:
 def _depends_on_files(
     source_format: SourceFormat, chosen: pa.Schema | None, rule: DriftRule
 ) -> bool:
-    """Return whether files can change known columns; else files are read for their rows only.
+    """Return whether files can change known columns; otherwise files are read for their rows only.
 
     A record that does not fit is then an error, or a bad record.
     """
@@ -561,10 +561,10 @@ def with_folders(
 
 
 def schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
-    """Return the columns of a file; raises ``FormatError`` unless each has a name of its own."""
+    """Return the columns of a file; raise ``FormatError`` if two have the same name."""
     try:
         schema = source_format.schema(file)
-        names = Counter(schema.names)  # parsers of Arrow leave it to Python to read them
+        names = Counter(schema.names)  # the first read of the names, which may not be UTF-8
     except UnicodeDecodeError as error:
         raise FormatError(
             f"{file.uri}: the name of a column is not UTF-8: {error}. Rename it, or leave the "
@@ -645,7 +645,7 @@ def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, 
         yield tuple(group)
 
 
-# --- Commit what the tasks of an ingest wrote: bad records first, then the rows ---------
+# --- Commit the results of an ingest's tasks: bad records first, then the rows -----------
 
 
 def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
@@ -709,7 +709,7 @@ def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
 
 
 def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
-    """Commit bad records, unless an earlier, stopped run of the job did.
+    """Commit bad records, unless an earlier, stopped run of the job has done this.
 
     Raises
     ------
@@ -758,10 +758,10 @@ def _expect_same(
     else:
         found = "others"
     raise OptionError(
-        f"job_id: a run of {journal.job_id} was stopped when it had put {earlier.row_count} bad "
-        f"records into {aside.store.uri} (version {made}), and now there are {found}: the files "
-        "have changed since. Nothing was written. Ingest them with another job_id, and delete the "
-        "records of this one, if they are not to be there twice"
+        f"job_id: a run of {journal.job_id} put {earlier.row_count} bad records into "
+        f"{aside.store.uri} (version {made}), and was then stopped. Now {found} were found: the "
+        "files have changed since. Nothing was written. Ingest them with another job_id. To "
+        "avoid duplicates, delete the records of this one"
     )
 
 
@@ -810,8 +810,9 @@ def find_made(
 
     Notes
     -----
-    The newest manifest tells, unless it has forgotten jobs. In this case the cost is one listing of
-    the journal, and one request for each version since a run that stopped during its commit.
+    The newest manifest has the version, unless it has forgotten jobs. In this case the cost is one
+    listing of the journal, and one request for each version since a run that stopped during its
+    commit.
     """
     begun = partial(journal.begun, commit)
     made, searched = search_forgotten(store, newest, JOB, journal.job_id, begun)
@@ -822,9 +823,9 @@ def find_made(
     if missing is not None:
         raise VersionNotFoundError(
             f"job {journal.job_id} on {store.uri}: a run of it was stopped while it committed a "
-            f"version after {searched[0] - 1}, and clean-up has removed version {missing}, so it "
-            "cannot be seen whether the rows are there. Look for some of them; if there are none, "
-            "ingest the files with another job_id"
+            f"version after {searched[0] - 1}. Clean-up has removed version {missing}, so glaive "
+            "cannot see whether the rows exist. Look for some of the rows; if the dataset does "
+            "not have them, ingest the files with another job_id"
         )
     return None
 

@@ -42,7 +42,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to be read; can be pickled.
+    """A file to read; can be pickled.
 
     Parameters
     ----------
@@ -78,9 +78,7 @@ class SourceFile:
 
     @property
     def named(self) -> tuple[str, str]:
-        """URI and path as texts, without the key of a signed URL; bytes that are none are written
-        out.
-        """
+        """URI and path without the key of a signed URL; bytes that are not UTF-8 are escaped."""
         uri, path = GlaiveError.without_secrets(self.uri), self.path
         if uri != self.uri:
             path = uri.removeprefix(self.folder) if uri.startswith(self.folder) else "***"
@@ -94,7 +92,7 @@ class SourceFile:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the name in lower case, without that of a compression."""
+        """The suffix of the name in lower case, without the suffix of a compression."""
         name = PurePosixPath(self.path.lower())
         return (name if self.compression is None else name.with_suffix("")).suffix
 
@@ -105,7 +103,7 @@ def source_names(given: object) -> list[str]:
     Raises
     ------
     OptionError
-        A source is not a path or URI, or there are no sources.
+        A source is not a path or URI, or ``given`` is empty.
     """
     names: Any = given
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike):
@@ -143,7 +141,7 @@ def list_sources(
     options = dict(storage_options or {})
     files: list[SourceFile] = []
     for source in sources:
-        # All of them have the same folder: this is the order of URIs, without a text for each.
+        # All of these have the same folder: this is the order of URIs, without a string for each.
         found = sorted(_files_of(source, options), key=attrgetter("path"))
         if not found:
             raise OptionError(f"{source}: no such file, and no folder or pattern with files")
@@ -177,7 +175,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
         matches = re.compile(_expression(pattern)).fullmatch
     except re.error as error:
         raise OptionError(f"{source}: no pattern of names: {error}") from None
-    # ``a[1].csv`` matches ``a1.csv``; whoever named the file of that name would read another one.
+    # The pattern ``a[1].csv`` matches ``a1.csv``, which is not the file called ``a[1].csv``.
     if not matches(pattern) and _file(source, options) is not None:
         name = _WILDCARD.sub(r"[\g<0>]", source)
         raise OptionError(
@@ -207,9 +205,9 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
 def files_in(
     folder: str, options: Mapping[str, str], matches: Callable[[str], object] | None = None
 ) -> Iterator[SourceFile]:
-    """Yield the files below a folder, but no hidden ones and none in folders behind links.
+    """Yield the files below a folder, without hidden files and without folders reached by links.
 
-    ``matches`` tells which of their paths are wanted; default: all.
+    ``matches`` tests their paths; default: all files.
     """
     store = open_store(folder, options)
     if store.is_local and not _is_folder(store.full("")):
@@ -246,9 +244,9 @@ def folder_of(store: ObjectStore) -> str:
 def _described(
     store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str], folder: str | None = None
 ) -> SourceFile:
-    """Return a file of a store; ``folder`` is :func:`folder_of` of it, if there are many."""
+    """Return a file of a store; ``folder`` is its :func:`folder_of`, given for many files."""
     folder = folder_of(store) if folder is None else folder
-    if meta.size > LARGEST:  # of a file of this machine, too: it may have holes
+    if meta.size > LARGEST:  # also possible for a local file, which may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
     return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret)
 
@@ -272,20 +270,20 @@ def _expression(pattern: str) -> str:
 def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
     """Open a file for reading; a file of a store is fetched range by range.
 
-    The path is never parsed as part of a URI, because untrusted names may have characters that end
-    a path there.
+    The path is never parsed as part of a URI: untrusted names may have characters that end a
+    path in a URI.
 
     Parameters
     ----------
     decompress
-        Decompress the file, which is then read from its beginning only.
+        Decompress the file; the result can only be read from the beginning.
     """
     folder = with_secret(file.folder.rstrip("/") or "/", file.secret)
     store = open_store(folder, file.options)
     opened: pa.NativeFile
     if store.is_local:
         try:
-            # Names of files are bytes, of any encoding.
+            # Names of files are bytes in any encoding.
             path: Any = os.fsencode(store.full(file.path))
             opened = pa.OSFile(path, "r")
         except FileNotFoundError as error:
@@ -307,24 +305,24 @@ class RangeFile(RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the position where the next read begins."""
+        """Return the position of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Begin the next read elsewhere, without a request."""
+        """Set the position of the next read, without a request."""
         self._at = offset + (0, self._at, self._reader.size)[whence]
         return self._at
 
     def read(self, size: int = -1) -> Any:
-        """Read so many bytes, fewer at the end, in one request."""
+        """Read ``size`` bytes, fewer at the end, in one request."""
         rest = max(self._reader.size - self._at, 0)
         size = rest if size < 0 else min(size, rest)
         if not size:
@@ -351,24 +349,24 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 
 BAD_RECORDS: Final = pa.schema(_FIELDS)
-"""Columns of a dataset of bad records; ``line`` is null where a file has none."""
+"""Columns of a dataset of bad records; ``line`` is null for files without lines."""
 
 _MAX_RECORD: Final = 1 << 20
-"""Bytes that are kept of a bad record."""
+"""Largest number of bytes stored of a bad record."""
 
 _MAX_REASON: Final = 4 << 10
-"""Letters that are kept of a reason: those of Arrow repeat the value that it cannot convert."""
+"""Largest number of characters stored of a reason; Arrow's reasons repeat the value."""
 
 _NULL_WORD: Final = re.compile(r"invalid value '([^'\d]{1,9})'")
-"""A short value without digits where Arrow expects a number: perhaps a null, such as NA."""
+"""A short value without digits in a column of numbers: perhaps a null, such as NA."""
 
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 64 << 20
-"""Of the records in a batch: a column of Arrow has 2 GiB at most."""
+"""Largest size of the records in a batch: a column of Arrow has 2 GiB at most."""
 
 
 _CALLED: Final = " Detail: Python exception: "
-"""In errors of Arrow that a source caused which is read by Python."""
+"""Part of Arrow's errors whose cause is a source that Python reads."""
 
 
 def refuse_failure(file: SourceFile, error: Exception) -> None:
@@ -404,7 +402,7 @@ class Rejects:
         self._job_id = job_id
         self.dropped = 0
         self._rows: list[tuple[str, int | None, str, bytes | None]] = []
-        self._bytes = 0  # of the records in these
+        self._bytes = 0  # total size of the records in these rows
         self._batches: list[pa.RecordBatch] = []
 
     def __len__(self) -> int:
@@ -416,7 +414,7 @@ class Rejects:
         Raises
         ------
         FormatError
-            Bad records are not kept; the message names file, line and reason.
+            The task does not collect bad records; the message names file, line and reason.
         """
         reason = reason[:_MAX_REASON]
         if not self._keep:
@@ -434,17 +432,18 @@ class Rejects:
             self._pack()
 
     def add_damaged(self, file: SourceFile, part: str, error: Exception) -> None:
-        """Put the rest of a part of a file aside, whose bytes an error says to be wrong.
+        """Put aside the rest of a part of a file whose bytes are damaged.
 
         Raises
         ------
         FormatError
-            Bad records are not kept; or there is no memory for the rows, which may be sound.
+            The task does not collect bad records. Or memory is too small for rows that may be
+            sound.
         GlaiveError
             The store, and not the bytes, caused the error.
         """
         refuse_failure(file, error)
-        # Others than Arrow's and those of files mean little without their names.
+        # Other errors than Arrow's and the system's say little without the names of their types.
         said = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
         reason = f"{part} is damaged, from some row on: {said}"
         if isinstance(error, MemoryError):
@@ -456,13 +455,13 @@ class Rejects:
         self.dropped += rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the records, as rows of :data:`BAD_RECORDS`."""
+        """Yield the records, as rows of :data:`BAD_RECORDS`."""
         if self._rows:
             self._pack()
         yield from self._batches
 
     def _pack(self) -> None:
-        """Make the rows a batch: as objects of Python they take some times as much memory."""
+        """Convert the rows to a batch: as Python objects they take several times as much memory."""
         files, lines, reasons, records = zip(*self._rows, strict=True)
         columns = [files, lines, reasons, records, [self._job_id] * len(files)]
         arrays = [
@@ -472,22 +471,22 @@ class Rejects:
         self._rows, self._bytes = [], 0
 
 
-# --- What a format of source files does: tell the columns, cut files into pieces, read a piece
+# --- Formats of source files: they find columns, cut files into pieces, and read pieces --
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file that is read alone; can be pickled.
+    """A part of a file that is read separately; can be pickled.
 
     Parameters
     ----------
     file
         The file.
     start, stop
-        The range, in the format's own units: bytes, row groups, stripes; ``stop`` None: to the
-        end.
+        The range, in the format's own units: bytes, row groups, stripes. ``stop`` is None for the
+        end of the file.
     size
         Approximate number of bytes of the piece in the file.
     """
@@ -499,12 +498,12 @@ class Piece:
 
 
 class Configured:
-    """What has options, by name; can be pickled.
+    """An object with options by name; can be pickled.
 
     Parameters
     ----------
     options
-        Their values.
+        The values of the options.
 
     Raises
     ------
@@ -514,7 +513,7 @@ class Configured:
 
     name: ClassVar[str]
     options: ClassVar[Mapping[str, tuple[Kind, Any]]] = {}
-    """What each option may be, and its default."""
+    """The kind of each option, and its default."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         known_options(self.name, options, tuple(self.options))
@@ -531,24 +530,24 @@ class SourceFormat(Configured, ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     typed: ClassVar[bool] = True
-    """Whether files state the types of columns; else they are inferred from samples."""
+    """Whether files state the types of columns; otherwise types are inferred from samples."""
 
     named: ClassVar[bool] = True
-    """Whether files state their columns; else a column that a file lacks is null."""
+    """Whether files state their columns; otherwise a column that a file lacks is null."""
 
     def described(self) -> tuple[str, dict[str, object]]:
-        """Name and settings, equal for readers with the same result."""
+        """Return name and settings; they are equal for readers with the same result."""
         return self.name, vars(self)
 
     @abstractmethod
     def schema(self, file: SourceFile) -> pa.Schema:
-        """Return the columns of a file; for formats without types, a sample suggests types."""
+        """Return the columns of a file; for formats without types, infer them from a sample."""
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with types
-        """Refuse types that the reader cannot make."""
+        """Refuse types that the reader cannot return."""
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Cut a file into pieces of about so many bytes; here: it cannot be cut."""
+        """Cut a file into pieces of about ``target_bytes``; by default it cannot be cut."""
         return [Piece(file, 0, None, file.size)]
 
     @abstractmethod

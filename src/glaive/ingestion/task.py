@@ -44,19 +44,20 @@ from glaive.options import Kind, one_of
 from glaive.process import random_bytes
 from glaive.table.references import can_be_committed
 
-# --- The journal of a job: what its finished tasks wrote, so that the next run need not repeat it
-# No version depends on it: one is made by one commit, which has the id of the job. A job that is
-# run again finds its commit in the newest manifest, or else in the journal the tasks that are
-# done. Once so many other jobs have made versions that the manifest has forgotten it, only the
-# journal can say that there may have been a commit.
+# --- The journal of a job: what its finished tasks wrote, so that the next run can reuse it ---
 #
-# Runs of a job that overlap share what their tasks wrote. What each notes around its own commit is
-# a file of its own, so that none removes the note of another.
+# No version depends on the journal: one commit, with the id of the job, makes the version. A job
+# that runs again finds its commit in the newest manifest, or else its finished tasks in the
+# journal. The manifest forgets a job after many other jobs. Then only the journal can say that a
+# commit may exist.
 #
-# Entries of tasks and notes have a digest: one that was damaged, or is in the place of another, is
-# as none, or may say anything.
+# Runs of a job that overlap share the results of their tasks. Each run writes its notes about its
+# own commit to a separate file, so that no run removes the note of another.
+#
+# Entries of tasks and notes have a digest. An entry that was damaged or replaced counts as missing.
+# A note like this may mean any version.
 
-# --- What an ingest did, and what its tasks wrote ---------------------------------------
+# --- The result of an ingest, and the results of its tasks -------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class IngestedPieces:
     Parameters
     ----------
     fragments
-        Serialized, without ids.
+        The serialized fragments, without ids.
     bad_fragments
         Fragments of the dataset of bad records, serialized.
     bad_records
@@ -113,7 +114,7 @@ class IngestResult:
 
 
 JOBS: Final = "_glaive/jobs"
-"""Folder of journals below the root of a dataset; other libraries do not look into it."""
+"""Folder of journals below the root of a dataset; other libraries ignore it."""
 
 NotedCommit: TypeAlias = Literal["rows", "bad"]
 """A job may make two versions: one of the dataset of bad records, and then its own."""
@@ -128,9 +129,8 @@ def _job_id(given: Any) -> str:
 JOB_ID: Final = Kind("up to 128 letters, digits, '.', '_' or '-'", _job_id)
 
 _ENTRY: Final = re.compile(r"(?:[0-9a-f]{32}|(?:rows|bad)-[0-9a-f]{16}|committing)\.json")
-"""Names of entries that go once there is a version; earlier releases wrote the last one. The folder
-may have others: it may be a link to another one of the dataset.
-"""
+"""Names of entries that are removed when the version exists. Earlier releases wrote the last one.
+The folder may have other files: it may be a link to another folder of the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Journal:
 
     @property
     def end(self) -> str:
-        """The file that says which version the job made."""
+        """The file with the version that the job made."""
         return f"{self._folder}/committed.json"
 
     def finished(
@@ -170,8 +170,8 @@ class Journal:
     ) -> IngestedPieces | None:
         """Return the result of a task, if it is finished and its files exist, and will stay.
 
-        ``rows`` and ``bad_records`` are the places to which tasks write these. One request for a
-        task that is not finished; else one more for each file.
+        ``rows`` and ``bad_records`` are the locations to which tasks write these. This takes one
+        request for a task that is not finished; otherwise one more for each file.
         """
         entry = self._read_sealed(f"{self._folder}/{key}.json")
         if entry is None:
@@ -207,9 +207,9 @@ class Journal:
         self._put_sealed(f"{self._folder}/{key}.json", entry)
 
     def begun(self, commit: NotedCommit) -> int | None:
-        """The version after which a run of the job began a commit, if the end of one is unknown.
+        """Return the last version before a run of the job began a commit with an unknown end.
 
-        One listing, and one request for each such run, and for an end that was written down.
+        This takes one listing, and one request for each such run, and for an end in the journal.
         """
         wanted = f"{self._folder}/{commit}-"
         paths = [meta.path for meta in self.store.list(self._folder)]
@@ -217,26 +217,26 @@ class Journal:
         noted = list(map(_version, notes))
         if self.end in paths and self.committed() is None:
             noted.append(None)
-        # A note or an end that cannot be read may say any version.
+        # A note or an end that cannot be read may mean any version.
         return min((version or 0 for version in noted), default=None)
 
     @contextmanager
     def committing(self, commit: NotedCommit, since: int) -> Iterator[None]:
-        """Have it written down, while a run of the job commits, that its version comes next.
+        """Note, while a run of the job commits, that the version of the job comes next.
 
         Parameters
         ----------
         commit
-            Of the rows, or of the bad records.
+            Commit of the rows, or of the bad records.
         since
-            Only later versions can be that of the job.
+            The version of the job is later than this version.
         """
         path = f"{self._folder}/{commit}-{random_bytes(8).hex()}.json"
         self._put_sealed(path, {"version": since})
         try:
             yield
         except GlaiveError as error:
-            # Of a store, and of a commit without an answer: there may be a version.
+            # Errors of a store, and of a commit without an answer: the version may exist.
             if type(error) is not CommitError and not isinstance(error, StoreError):
                 with suppress(StoreError):
                     self.store.delete([path])
@@ -259,9 +259,9 @@ class Journal:
             self.clear()
 
     def clear(self) -> None:
-        """Remove the entries of the tasks, which nothing needs once there is a version.
+        """Remove the entries of the tasks, which are unused when the version exists.
 
-        Those that cannot be removed stay for the next run of the job.
+        Entries that cannot be removed stay for the next run of the job.
         """
         try:
             entries = list(self._entries())
@@ -280,7 +280,7 @@ class Journal:
         self.store.put(path, [json.dumps(sealed).encode()])
 
     def _read_sealed(self, path: str) -> dict[str, object] | None:
-        """An entry as it was written under this name."""
+        """Read an entry, if it was written under this name and not changed."""
         entry = self._read(path)
         if entry is None or entry.pop("digest", None) != _digest(path, entry):
             return None
@@ -300,7 +300,7 @@ def _version(entry: dict[str, object] | None) -> int | None:
 
 
 def _digest(path: str, entry: dict[str, object]) -> str | None:
-    """A text that changes with an entry and its name; None if nothing glaive wrote is so."""
+    """Return a digest of an entry and its name; None for an entry that glaive cannot write."""
     try:
         text = json.dumps([path.rpartition("/")[2], entry], sort_keys=True)
     except RecursionError:
@@ -323,7 +323,7 @@ def _decoded(texts: object) -> tuple[bytes, ...]:
 def _places(
     fragments: tuple[bytes, ...], locations: Sequence[DataLocation]
 ) -> Iterator[tuple[ObjectStore, str]]:
-    """Where the files of a task are; no task has written files of other names, or elsewhere."""
+    """Yield the locations of a task's files; refuse names and locations that tasks do not use."""
     known = {location.base_id: location for location in locations}
     for fragment in unpacked_fragments(fragments, "the journal"):
         for file in fragment.files:
@@ -333,7 +333,7 @@ def _places(
             yield location.store, location.path_of(file.path)
 
 
-# --- Conditions that rows have to fulfil, and what becomes of those that do not ---------
+# --- Conditions that rows must meet, and the treatment of rows that violate them ---------
 
 OnViolation: TypeAlias = Literal["fail", "drop", "quarantine"]
 
@@ -368,7 +368,7 @@ class Expectations:
         Raises
         ------
         OptionError
-            They are not a string or strings by name, or ``quarantine`` lacks a dataset.
+            ``expect`` is not a string or strings by name, or ``quarantine`` lacks a dataset.
         """
         one_of(*get_args(OnViolation)).check("on_violation", on_violation)
         if expect is None:
@@ -386,7 +386,7 @@ class Expectations:
         return cls(tuple(given.items()), on_violation)  # type: ignore[arg-type]  # checked above
 
     def check(self, schema: LanceSchema) -> None:
-        """Refuse conditions that rows of a schema cannot be tested with.
+        """Refuse conditions that cannot be tested with rows of a schema.
 
         Raises
         ------
@@ -405,11 +405,11 @@ class Expectations:
         Parameters
         ----------
         columns, schema
-            The types of the rows, as Arrow's schema and as that of the dataset.
+            The types of the rows, as an Arrow schema and as the schema of the dataset.
         file
-            Where they are from.
+            File of the rows.
         into
-            Counts the others, or puts them aside.
+            Counts the other rows, or puts them aside.
 
         Raises
         ------
@@ -450,7 +450,7 @@ def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
 
 
 def conformed(rows: Rows, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows with the types of columns; raises ``SchemaError`` where a value does not fit."""
+    """Yield rows with the types of columns; raise ``SchemaError`` if a value does not fit."""
     for part in cut_views(rows):
         fitted = conform(part, columns)
         yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
@@ -474,7 +474,7 @@ _INFERRED: Final[tuple[tuple[frozenset[str], Any], ...]] = (
     (frozenset({"date"}), pa.date32()),
     (frozenset({"date", "timestamp"}), pa.timestamp("us", "UTC")),
 )
-"""The type of a column by the kinds of its values; a text for all others, as in Spark."""
+"""The type of a column by the kinds of its values; string for other kinds, as in Spark."""
 
 
 def folder_texts(folder: str, path: str) -> dict[str, str | None]:
@@ -483,13 +483,13 @@ def folder_texts(folder: str, path: str) -> dict[str, str | None]:
     Parameters
     ----------
     folder
-        The place that was given. Its own name counts, and the names of folders directly above it,
-        as long as they have values.
+        The source that the caller gave. Its own name counts, and the names of folders directly
+        above it that have values.
     path
-        Of the file, relative to the folder.
+        Path of the file, relative to the folder.
     """
     if "://" in folder:
-        path = path.partition("?")[0]  # behind it is the signature of a URL
+        path = path.partition("?")[0]  # the rest is the signature of a URL
     parts = path.split("/")[:-1]
     for part in reversed(folder.rstrip("/").split("/")):
         if "=" not in part:
@@ -530,7 +530,7 @@ def folder_columns(
 def folder_values(
     folder: str, path: str, columns: Iterable[pa.Field[Any]], own: Collection[str]
 ) -> dict[str, Any]:
-    """Return the values of columns that the names of the folders of a file have, as scalars.
+    """Return the values of a file's columns that are in the names of its folders, as scalars.
 
     Parameters
     ----------
@@ -544,7 +544,7 @@ def folder_values(
     Raises
     ------
     SchemaError
-        A value is not of the type of its column.
+        A value does not have the type of its column.
     """
     texts = {name.lower(): text for name, text in folder_texts(folder, path).items()}
     return {
@@ -557,7 +557,7 @@ def folder_values(
 def completed(
     rows: pa.RecordBatch | pa.Table, schema: pa.Schema, values: Mapping[str, Any]
 ) -> pa.Table:
-    """Return rows with the columns of a schema: their own as they are, others null.
+    """Return rows with the columns of a schema: existing columns unchanged, others null.
 
     The values fill columns that the rows lack.
     """
@@ -592,7 +592,7 @@ def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
 
 
 def _kind(text: str) -> str:
-    """The kind of value that Spark takes a text for."""
+    """Return the kind of value that Spark infers from a string."""
     if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
         return "int" if -(2**31) <= int(text) < 2**31 else "long"
     if (number := _NUMBER.fullmatch(text)) and len(number[2] or "") < 6:
@@ -605,19 +605,19 @@ def _kind(text: str) -> str:
     if found := _TIME.fullmatch(text):
         try:
             datetime.fromisoformat(text)
-        except ValueError:  # such as 2026-02-30
+        except ValueError:  # a date such as 2026-02-30
             return "text"
         return "timestamp" if found[1] else "date"
     return "text"
 
 
 def _unescaped(text: str) -> str:
-    """Resolve ``%3A`` and its like.
+    """Resolve escapes such as ``%3A``.
 
     Raises
     ------
     SchemaError
-        The name of the folder is not text.
+        The name of the folder is not UTF-8.
     """
     try:
         text.encode()
@@ -653,8 +653,8 @@ def whole_rows(
 class IngestTask:
     """Read pieces of files and write their rows to data files. :meth:`execute` runs it.
 
-    It may run again, or twice at the same time. Each run writes separate files, and readers see
-    only the files that the commit names.
+    The task may run again, or twice at the same time. Each run writes separate files, and readers
+    see only the files that the commit names.
 
     Parameters
     ----------
@@ -692,9 +692,9 @@ class IngestTask:
 
     @property
     def key(self) -> str:
-        """The same for tasks that read the same bytes into the same columns of the same datasets.
+        """A key of tasks that read the same bytes into the same columns of the same datasets.
 
-        Places of files are no part of it: the journal looks for each where it would be written.
+        It does not depend on the location of the new files: the journal checks their location.
         """
         digest = hashlib.sha256()
         for piece in self.pieces:
@@ -721,8 +721,8 @@ class IngestTask:
 
     def execute(
         self, dataset: OpenDataset | None = None
-    ) -> IngestedPieces:  # there may be none yet
-        """Read and write, unless an earlier run of the job did.
+    ) -> IngestedPieces:  # the dataset may not exist yet
+        """Read and write, unless an earlier run of the job has done this.
 
         Raises
         ------
@@ -735,7 +735,7 @@ class IngestTask:
 
         Notes
         -----
-        Memory: a block of 16 MiB of a file with its values, or a batch; and a page of each
+        Memory: a block of 16 MiB of a file with its values, or a batch, and a page of each
         column. A failed task removes its files.
         """
         journal, aside = self.journal, self.bad_records
@@ -759,7 +759,7 @@ class IngestTask:
 
 
 def _form(plan: WritePlan) -> str:
-    """A text that two plans share if files written by one fit the dataset of the other."""
+    """Return a string for two plans, equal if files of one fit the dataset of the other."""
     columns = [
         (entry.id, entry.name, entry.logical_type, entry.nullable) for entry in plan.schema.walk()
     ]
