@@ -78,6 +78,11 @@ def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
     return buffer.address
 
 
+def given(memory: NDArray[Any] | pa.Buffer | None) -> int:
+    """Return the address of optional memory: 0 if there is none, or nothing in it."""
+    return 0 if memory is None or not len(memory) else address(memory)
+
+
 def allocate_with_slack(size: int, slack: int) -> pa.Buffer:
     """Return ``size`` uninitialised bytes, followed by ``slack`` bytes that may be written."""
     buffer = pa.allocate_buffer(size + slack)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import address, is_plain, kept_address
+from glaive.kernels._addresses import address, given, is_plain, kept_address
 from glaive.kernels.native import distances as distances_loops
 from glaive.types import Float32s, Int64s, UInt64s
 
@@ -174,12 +174,12 @@ def _measure(
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
     distances_loops.measure(
-        values=address(vectors.values), rows=0 if rows is None else address(rows),
+        values=address(vectors.values), rows=given(rows),
         step=dimension * ELEMENTS[element].itemsize, pairs=count, dimension=dimension,
         element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
         queries=address(queries.matrix),
-        query_of=0 if query_of is None else address(query_of),
-        norms=0 if norms is None else address(norms), scratch=address(scratch),
+        query_of=given(query_of),
+        norms=given(norms), scratch=address(scratch),
         out=address(distances),
     )  # fmt: skip
     return distances
@@ -389,7 +389,7 @@ class RankedVectors:
     @kept_address
     def located(self) -> tuple[int, int]:
         """Return the addresses of vectors and numbers, for the kernel."""
-        return address(self.vectors.values), 0 if self.among is None else address(self.among)
+        return address(self.vectors.values), given(self.among)
 
 
 def rank_vectors(
@@ -571,7 +571,7 @@ def rescore_rows(
         pages=len(vectors.ends), memory=memory, size=vectors.memory.size, width=vectors.width,
         dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
         queries=address(queries.matrix), query_bytes=dimension * queries.matrix.itemsize,
-        norms=0 if norms is None else address(norms), limits=address(limits),
+        norms=given(norms), limits=address(limits),
         low=floats + 4 * (len(far) - 1), capacity=room,
         widened=floats + 4 * (line + total), starts=into + 8 * (3 * line + several),
         measured=floats + 4 * line, heap=floats, keys=into, places=into + 8 * line,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address, check_apart, check_within
+from glaive.kernels._addresses import address, check_apart, check_within, given
 from glaive.kernels.native import full_zip as full_zip_loops
 from glaive.kernels.strings import _gather_strings, check_offsets
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, UInt16s, UInt32s, allocate, as_array, as_buffer
@@ -250,9 +250,9 @@ def unzip(
     full_zip_loops.unzip(
         data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
         control=layout.control, bits_def=layout.bits_def, visible_def=layout.visible_def,
-        width=layout.width, prefix=layout.prefix, reps=0 if rep is None else address(rep),
-        levels=0 if definition is None else address(definition), offset_width=width,
-        offsets=0 if offsets is None else address(offsets), out=address(values),
+        width=layout.width, prefix=layout.prefix, reps=given(rep),
+        levels=given(definition), offset_width=width,
+        offsets=given(offsets), out=address(values),
     )  # fmt: skip
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
@@ -380,7 +380,7 @@ def zip_entries(
         words=address(words), entries=entries, control=layout.control,
         bits_def=layout.bits_def, max_rep=layout.max_rep, visible_def=layout.visible_def,
         width=layout.width, prefix=layout.prefix,
-        offsets=0 if offsets is None else address(offsets),
+        offsets=given(offsets),
         offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
         out=address(out), row_starts=address(row_starts),
     )  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import address, is_plain, kept_address
+from glaive.kernels._addresses import address, given, is_plain, kept_address
 from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph as graph_loops
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
@@ -65,9 +65,7 @@ class RowPlaces:
     def located(self) -> bytes:
         """Pack the number of rows, and the addresses of its arrays, for the kernel."""
         arrays = self.live, self.fragment, self.row, self.key
-        return pack(
-            "5q", len(self.key), *[0 if array is None else address(array) for array in arrays]
-        )
+        return pack("5q", len(self.key), *map(given, arrays))
 
     def __len__(self) -> int:
         return self.count
@@ -123,7 +121,7 @@ class GraphLevel:
     @kept_address
     def located(self) -> bytes:
         """Pack the addresses of its arrays for the kernel."""
-        row_of = 0 if self.row_of is None else address(self.row_of)
+        row_of = given(self.row_of)
         rows = len(self.offsets) - 1
         return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
 
@@ -297,7 +295,7 @@ def search_graph(
     size = graph_loops.search_graph(
         levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
         visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
-        width=width, query=address(query), terms=_place(terms), capacity=capacity,
+        width=width, query=address(query), terms=given(terms), capacity=capacity,
         distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
         scale=address(numbers),
     )  # fmt: skip
@@ -379,7 +377,7 @@ def part_products(
     out = np.empty((parts, count), np.float32)
     codes_loops.part_products(
         address(entries), parts, width, count, address(vector),
-        0 if center is None else address(center), np.float32(factor), address(out),
+        given(center), np.float32(factor), address(out),
     )  # fmt: skip
     return out
 
@@ -482,7 +480,7 @@ class CodeRows:
     @kept_address
     def located(self) -> bytes:
         """Pack the addresses of its arrays for the kernel."""
-        return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
+        return pack("4q", *map(given, (self.codes, self.terms, self.scales, self.blocks)))
 
 
 class ScannedPartition(NamedTuple):
@@ -614,17 +612,13 @@ def scan_codes(
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
         bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=into + 3 * line,
-        keys=into, places=into + line, scratch=_place(scratch),
+        keys=into, places=into + line, scratch=given(scratch),
     )  # fmt: skip
     keys, fragments, rows, heap = found
     return Nearest(
         heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],
         rows.view(np.int64)[:size], compared,
     )  # fmt: skip
-
-
-def _place(array: NDArray[Any] | None) -> int:
-    return 0 if array is None else address(array)
 
 
 def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:

@@ -15,14 +15,11 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
 from glaive.kernels import _bitpack as checks
-from glaive.kernels._addresses import address, allocate_bits
+from glaive.kernels._addresses import address, allocate_bits, given
 from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.native import levels as levels_loops
 from glaive.kernels.runs import check_runs, wrong_sum
 from glaive.types import Int64s, UInt16s, allocate, as_array
-
-_NULL_BIT = pa.py_buffer(b"\0")
-"""Validity of a single null."""
 
 
 class ListLayer(NamedTuple):
@@ -100,12 +97,12 @@ def resolve_lists(
     if definition is not None:
         definition = np.ascontiguousarray(definition)
     slots, remaining, visible, nulls = levels_loops.resolve_lists(
-        rep=address(rep) if entries else 0,
-        definition=address(definition) if definition is not None and entries else 0,
+        rep=given(rep),
+        definition=given(definition),
         entries=entries, visible_max=visible_max, resolved_max=resolved_max, slot_max=slot_max,
         null_level=null_level, offsets=address(offsets), width=width, valid=address(bitmap),
-        next_rep=address(next_rep) if next_rep is not None and entries else 0,
-        next_def=address(next_def) if next_def is not None and entries else 0,
+        next_rep=given(next_rep),
+        next_def=given(next_def),
         capacity=capacity,
     )  # fmt: skip
     if slots < 0:
@@ -128,14 +125,10 @@ def validity_from_levels(
     are null.
     """
     entries = len(definition)
-    if entries == 1:  # a take of one row
-        level = definition.item()
-        null = level == null_level and level <= slot_max
-        return (_NULL_BIT if null else None), int(null), int(level <= slot_max)
     bitmap = allocate_bits(entries)
     definition = np.ascontiguousarray(definition)
     slots, nulls = levels_loops.validity(
-        address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
+        given(definition), entries, slot_max, null_level, address(bitmap)
     )
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address, allocate_with_slack, given
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as list_levels_loops
 from glaive.kernels.records import LevelPage, packed
@@ -100,7 +100,7 @@ def read_levels(
         counts=address(counts), row_starts=address(row_starts), enters=address(enters),
         chunks=chunks, page=address(record), buffer_starts=base + 8 * chunks,
         buffer_sizes=base + 8 * chunks * (1 + buffers), firsts=base, rep=address(rep),
-        definition=0 if definition is None else address(definition), capacity=total,
+        definition=given(definition), capacity=total,
     )  # fmt: skip
     if done != total:
         return None
@@ -141,7 +141,7 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     base = address(memory)
     ids = base + 16 * wanted
     used = list_levels_loops.locate_rows(
-        address(rows) if wanted else 0, wanted, address(row_starts), address(enters), chunks,
+        given(rows), wanted, address(row_starts), address(enters), chunks,
         ids + 8 * chunks, base, base + 8 * wanted, ids,
     )  # fmt: skip
     return LocatedRows(
@@ -226,7 +226,7 @@ def spread_lists(
     counts = np.zeros(5, np.int64)
     limit = min(entries + max(int(lengths.sum()), 0), MAX_ENTRIES)
     slots = list_levels_loops.measure_lists(
-        _given(ended), _given(outer), entries, _given(lengths), _given(valid), len(lengths),
+        given(ended), given(outer), entries, given(lengths), given(valid), len(lengths),
         limit, address(counts),
     )  # fmt: skip
     total, *seen = counts.tolist()
@@ -243,9 +243,9 @@ def spread_lists(
         ends = as_array(allocate(total))
         ends[:] = 0
     list_levels_loops.spread_lists(
-        rep=_given(rep), ended=_given(ended), outer=_given(outer), entries=entries,
-        lengths=_given(lengths), valid=_given(valid), null_code=null_code,
-        empty_code=empty_code, rep_out=_given(repeats), ended_out=_given(ends),
+        rep=given(rep), ended=given(ended), outer=given(outer), entries=entries,
+        lengths=given(lengths), valid=given(valid), null_code=null_code,
+        empty_code=empty_code, rep_out=given(repeats), ended_out=given(ends),
     )  # fmt: skip
     return ListEntries(repeats, ends, nulls, empties, ended_outside, dropped)
 
@@ -274,7 +274,7 @@ def end_slots(
     valid = np.ascontiguousarray(valid)
     ends = as_array(allocate(entries))
     slots = list_levels_loops.end_slots(
-        _given(ended), _given(outer), entries, _given(valid), len(valid), code, _given(ends)
+        given(ended), given(outer), entries, given(valid), len(valid), code, given(ends)
     )
     if slots != len(valid):
         raise ValueError(f"validity of {len(valid)} slots does not match {entries} entries")
@@ -296,15 +296,10 @@ def number_ends(ended: UInt8s, levels: UInt16s) -> UInt16s:
     table = np.zeros(CODES, np.uint16)
     table[: len(levels)] = levels
     numbered = as_array(allocate(2 * entries), np.uint16)
-    list_levels_loops.number_ends(_given(ended), entries, address(table), _given(numbered))
+    list_levels_loops.number_ends(given(ended), entries, address(table), given(numbered))
     return numbered
 
 
 def _check(name: str, array: UInt8s | UInt16s | Flags | None, count: int) -> None:
     if array is not None and (array.shape != (count,) or not array.flags.c_contiguous):
         raise ValueError(f"{name!r} has shape {array.shape}, expected {count} contiguous items")
-
-
-def _given(memory: UInt8s | UInt16s | Int64s | Flags | None) -> int:
-    """Return the address of an array; 0 for None or an empty array."""
-    return 0 if memory is None or not len(memory) else address(memory)

@@ -19,7 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits, allocate_with_slack
+from glaive.kernels._addresses import (
+    KEEPS_ADDRESSES,
+    address,
+    allocate_bits,
+    allocate_with_slack,
+    given,
+)
 from glaive.kernels.native import list_takes as list_takes_loops
 from glaive.kernels.records import ChunkRows, LevelPage, packed
 from glaive.types import MAX_OFFSET, Flags, Int64s, allocate, as_array
@@ -174,15 +180,15 @@ def take_item_lists(
         items = list_takes_loops.take_item_lists(
             data=address(data), data_size=data.size, starts=address(starts), table=table,
             page=record, rows=address(rows),
-            order=0 if order is None else address(order), wanted=wanted, begin=first,
+            order=given(order), wanted=wanted, begin=first,
             last=first + row_bytes, places=first + 2 * row_bytes, lengths=first + 3 * row_bytes,
             firsts=first + 4 * row_bytes, nulls=first + 5 * row_bytes, back=first + 6 * row_bytes,
             ids=at_ids, buffer_starts=at_ids + 8 * room,
             buffer_sizes=at_ids + 8 * (1 + buffers) * room, chunk_capacity=room,
-            sets=address(sets), taken_valid=_given(taken_valid),
+            sets=address(sets), taken_valid=given(taken_valid),
             value_capacity=capacity, offsets=address(offsets), width=width,
-            list_valid=_given(list_valid), item_valid=_given(item_valid), slots=address(places),
-            positions=address(places) + 8 * capacity, values=_given(values), result=base,
+            list_valid=given(list_valid), item_valid=given(item_valid), slots=address(places),
+            positions=address(places) + 8 * capacity, values=given(values), result=base,
         )  # fmt: skip
         if items >= 0:
             break
@@ -203,8 +209,3 @@ def take_item_lists(
         places[capacity : capacity + items], first_bytes, sizes,
         None if values is None else values.slice(0, items * page.value_bits // 8),
     )  # fmt: skip
-
-
-def _given(memory: pa.Buffer | None) -> int:
-    """Return the address of a buffer, 0 for None."""
-    return 0 if memory is None else address(memory)

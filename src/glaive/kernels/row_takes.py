@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import RowIndexError
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, given
 from glaive.kernels.fsst import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.list_levels import same_length
 from glaive.kernels.native import row_takes as row_takes_loops
@@ -148,7 +148,7 @@ class RowPages:
             shift=self.shift, value_width=page.value_width, definition=page.definition,
             def_width=page.def_width, max_def=page.max_def, nullable=page.null_item,
             values=page.values, bits=page.value_bits,
-            symbols=0 if symbols is None else address(symbols), first_row=self.first_row,
+            symbols=given(symbols), first_row=self.first_row,
         )  # fmt: skip
         if items is None:
             return record

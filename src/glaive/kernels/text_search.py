@@ -12,7 +12,7 @@ import numpy as np
 
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, SchemaError
-from glaive.kernels._addresses import address
+from glaive.kernels._addresses import address, given
 from glaive.kernels.native import text_search as text_search_loops
 from glaive.kernels.records import PhraseEntry, TermEntry
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
@@ -269,7 +269,7 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     # The reference has a number for each document of the partition, be they found or not.
     terms = len(lists)
     table, kept = _table(lists)
-    given = np.append(factors.astype(np.float64), search.floor)
+    scaled = np.append(factors.astype(np.float64), search.floor)
     most = min(search.most, search.limit)
     scores_of_best = np.empty(most, np.float32)
     documents = np.empty(most, np.uint32)
@@ -277,7 +277,7 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     bounds = np.zeros(2 * terms + 1, np.float64)
     window = np.zeros(_WINDOW, np.float64)
     count = text_search_loops.top_any(
-        lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
+        lists=address(table), terms=terms, factors=address(scaled), allowed=given(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best),
         documents=address(documents), cursors=address(state), order=address(state) + 8 * terms,
         bounds=address(bounds), sums=address(bounds) + 8 * terms, window=address(window),
@@ -318,7 +318,7 @@ def top_all(
     order = sorted(range(terms), key=lambda at: len(lists[at].documents))
     place = {at: number for number, at in enumerate(order)}
     table, kept = _table([lists[at] for at in order])
-    given = np.append(factors[order].astype(np.float64), search.floor)
+    scaled = np.append(factors[order].astype(np.float64), search.floor)
     most = min(search.most, len(lists[order[0]].documents))
     scores_of_best = np.empty(most, np.float32)
     found = np.empty(most, np.uint32)
@@ -335,7 +335,7 @@ def top_all(
         ], np.int64,
     )  # fmt: skip
     count = text_search_loops.top_all(
-        lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
+        lists=address(table), terms=terms, factors=address(scaled), allowed=given(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best), documents=address(found),
         cursors=address(cursors), bounds=address(bounds), phrase=address(followed),
         phrase_terms=len(phrase), reached=address(reached), capacity=capacity, slop=slop,
@@ -354,10 +354,6 @@ def _table(lists: Sequence[WeightedList]) -> tuple[Int64s, list[WeightedList]]:
         for one in lists
     ]  # fmt: skip
     return np.array(rows, np.int64), list(lists)
-
-
-def _address(allowed: UInt8s | None) -> int:
-    return 0 if allowed is None else address(allowed)
 
 
 def _check(lists: Sequence[WeightedList], factors: Float32s, search: Search) -> None:

@@ -10,7 +10,7 @@ from glaive.kernels import _bitpack as checks
 from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
-from glaive.kernels.levels import _NULL_BIT, LEVEL_BITS, LevelEncoding, ListLayer
+from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, ListLayer
 from glaive.kernels.runs import expand_runs
 from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
 
@@ -73,7 +73,7 @@ def _resolve_lists_numpy(
     closed = definition > slot_max
     slot = starts & ~closed
     if (closed & ~starts).any() or (closed[:-1] & ~starts[1:]).any():
-        return -1, 0, 0, 0, _NULL_BIT
+        return -1, 0, 0, 0, pa.py_buffer(b"\0")
     slots, total = int(np.count_nonzero(slot)), int(np.count_nonzero(visible))
     null = definition[slot] == null_level if null_level else np.zeros(slots, np.bool_)
     bitmap = as_buffer(np.packbits(~null, bitorder="little"))
@@ -98,7 +98,7 @@ def validity_from_levels(
     if entries == 1:  # a take of one row
         level = definition.item()
         null = level == null_level and level <= slot_max
-        return (_NULL_BIT if null else None), int(null), int(level <= slot_max)
+        return (pa.py_buffer(b"\0") if null else None), int(null), int(level <= slot_max)
     slotted = definition[definition <= slot_max]
     slots, nulls = len(slotted), int(np.count_nonzero(slotted == null_level))
     bitmap = as_buffer(np.packbits(slotted != null_level, bitorder="little"))

@@ -82,9 +82,8 @@ def _in_bitset(bits: int) -> Any:
         moved = builder.sub(words, splat(builder, base, words.type))
         top = splat(builder, top, words.type)
         positions = builder.select(builder.icmp_unsigned("<", moved, top), moved, top)
-        if bits > 32:
-            positions = builder.trunc(positions, _SMALL)
-        return _bits_at(builder, bitmap, positions)
+        resize = builder.trunc if bits > 32 else builder.zext
+        return _bits_at(builder, bitmap, resize(positions, _SMALL))
 
     return write
 
@@ -104,10 +103,7 @@ def _in_prefilter(bits: int) -> Any:
     return write
 
 
-in_bitset_32 = _in_bitset(32)
-in_bitset_64 = _in_bitset(64)
-in_prefilter_32 = _in_prefilter(32)
-in_prefilter_64 = _in_prefilter(64)
+in_bitset, in_prefilter = by_width(_in_bitset), by_width(_in_prefilter)
 
 
 # --- Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``
@@ -117,24 +113,6 @@ TEST = offsets_of(WordRanges)
 WINDOW = 64
 MAX_COMPARED_RANGES = 16
 """Up to so many ranges, each is compared with all words; above, each word searches its range."""
-
-
-@kernel
-def _words_in_bitset(
-    word_bits: int, source: int, bitset: int, base: np.uint64, top: np.uint64
-) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, is in the bitset."""
-    if word_bits == 64:
-        return in_bitset_64(source, bitset, base, top)
-    return in_bitset_32(source, bitset, base, top)
-
-
-@kernel
-def _words_in_prefilter(word_bits: int, source: int, prefilter: int, shift: np.uint64) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, passes the prefilter."""
-    if word_bits == 64:
-        return in_prefilter_64(source, prefilter, shift)
-    return in_prefilter_32(source, prefilter, shift)
 
 
 @kernel
@@ -175,7 +153,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
         return passing
     bitset = load_i64(test + TEST.bitset)
     if bitset != 0:
-        return _words_in_bitset(
+        return in_bitset(
             word_bits, source, bitset, load_u64(test + TEST.base), load_u64(test + TEST.top)
         )
     lows = load_i64(test + TEST.lows)
@@ -189,7 +167,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     near = np.uint64(0)
     prefilter = load_i64(test + TEST.prefilter)
     if prefilter != 0:
-        near = _words_in_prefilter(word_bits, source, prefilter, load_u64(test + TEST.shift))
+        near = in_prefilter(word_bits, source, prefilter, load_u64(test + TEST.shift))
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
