@@ -111,7 +111,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
     ("old", "new", "message"),
     [
         ('name = "shop"', "name = ", "not TOML"),
-        ('name = "shop"', 'name = "a shop"', "key name: 'a shop' is no name"),
+        ('name = "shop"', 'name = "a shop"', "key name: 'a shop' is not a name"),
         ('name = "shop"', 'title = "shop"', "unknown key 'title'"),
         ('kind = "merge"', 'kind = "merg"', "step merge, key kind: 'merg'; did you mean 'merge'?"),
         ('kind = "merge"', "", "step merge: the key 'kind' is missing: one of add_columns, dedupe"),
@@ -121,11 +121,11 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         ('on = "id"', 'on = "id"\nquery = "SELECT 1"', "key source: give either the key source"),
         ('on = "id"', 'on = "id"\nwhen_matched = "x"', "expected one of 'update', 'delete'"),
         ('on = "id"', 'on = "id"\nquarantine = "shop"', "key quarantine: name another dataset"),
-        ('source = "new"', 'source = "old"', "key source: 'old' is no name in the table"),
-        ('after = "note"', 'after = "nothing"', "key after: there is no step 'nothing'"),
+        ('source = "new"', 'source = "old"', "key source: 'old' is not a name in the table"),
+        ('after = "note"', 'after = "nothing"', "key after: the step 'nothing' does not exist"),
         ('kind = "python"', 'kind = "python"\nafter = "reload"', "steps wait for each other"),
         ("notes:note", "notes", "key function: expected 'module:function', found 'notes'"),
-        ("${minimum}", "${least}", "step load, key expect: there is no parameter 'least'"),
+        ("${minimum}", "${least}", "step load, key expect: the parameter 'least' does not exist"),
         ("minimum = 1", "minimum = [1]", "key parameters.minimum: expected a text, a number"),
         ("SELECT name", "SELEC name", "step cheap, key query"),
         ("SELECT name, price AS shop", "DELETE", "key query: expected a query, found DELETE"),
@@ -137,7 +137,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
             'expect = "a"\non_violation = "quarantine"',
             "key on_violation='quarantine': name the dataset",
         ),
-        ('name = "shop"', 'modules = "none.py"', "none.py is no file. Correct the path"),
+        ('name = "shop"', 'modules = "none.py"', "none.py is not a file. Correct the path"),
     ],
 )
 def test_what_is_wrong_is_named_with_step_key_and_remedy(
@@ -153,7 +153,7 @@ def test_what_is_wrong_is_named_with_step_key_and_remedy(
 
 def test_parameters_of_a_run_are_those_of_the_file(tmp_path: Path) -> None:
     file = written(tmp_path)
-    with pytest.raises(OptionError, match="there is no parameter 'minimun'; did you mean"):
+    with pytest.raises(OptionError, match="the parameter 'minimun' does not exist; did you mean"):
         load(file, {"minimun": 3})
     with pytest.raises(OptionError, match="parameter minimum: expected int, found 'x'"):
         load(file, {"minimum": "x"})
@@ -379,14 +379,14 @@ def test_every_kind_of_step_is_in_the_guide(kind: str) -> None:
 def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
     pipeline = load(written(tmp_path))
     runs = Runs.of(pipeline)
-    with pytest.raises(NotFoundError, match="there is no run"):
+    with pytest.raises(NotFoundError, match="this pipeline has no runs"):
         runs.latest()
     record = runs.start(pipeline, "first")
-    with pytest.raises(OptionError, match="there is such a run"):
+    with pytest.raises(OptionError, match="this run exists"):
         runs.start(pipeline, "first")
     assert RunRecord.of_json(record.to_json(), "here") == record
     (tmp_path / "shop.runs" / "first" / "run.json").write_text('{"steps": []}')
-    with pytest.raises(OptionError, match=r"run\.json: no record of a run"):
+    with pytest.raises(OptionError, match=r"run\.json: not a record of a run"):
         runs.latest()
 
 
@@ -469,7 +469,7 @@ def test_commands_tell_by_their_exit_code(tmp_path: Path) -> None:
     assert planned.exit_code == 0
     assert '"name": "merge"' in planned.output
     wrong = CliRunner().invoke(cli, ["run", file, "--set", "nothing=1"])
-    assert (wrong.exit_code, "there is no parameter" in wrong.output) == (WRONG_FILE, True)
+    assert (wrong.exit_code, "does not exist" in wrong.output) == (WRONG_FILE, True)
     load_pipeline = load(file)
     Runs.of(load_pipeline).start(load_pipeline, "first")
     status = CliRunner().invoke(cli, ["status", file])

@@ -98,7 +98,7 @@ def test_a_step_that_was_stopped_loses_and_doubles_no_row_that_is_not_as_expecte
         assert run(load(tmp_path / "p.toml"), lambda: spark, run_id="r").state == "done"
         assert numbers(tmp_path, "t") == [10, 30]
     else:
-        with pytest.raises(OptionError, match=f"had put 1 rows into .* there are {found}: "):
+        with pytest.raises(OptionError, match=f"put 1 rows into .* Now {found} were found: "):
             run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
         assert numbers(tmp_path, "t") == []
     assert put_aside(tmp_path) == before

@@ -1,4 +1,4 @@
-"""Read the file of a pipeline, and check all of it before a step runs."""
+"""Read the file of a pipeline, and check the whole file before a step runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glaive.pipeline.runs import DatasetName, Pipeline, Step, dependencies
 from glaive.pipeline.steps import KINDS
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
 
-# --- Parameters of a pipeline: ``${name}`` in its texts ---------------------------------
+# --- Parameters of a pipeline: ``${name}`` in its strings -------------------------------
 
 _PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
 
@@ -33,9 +33,7 @@ def chosen_parameters(
 ) -> dict[str, Any]:
     """Return the defaults of a file, replaced by the values of a run.
 
-    Strings become the type of the default.
-
-    Messages do not show the values of ``credentials``.
+    Strings become the type of the default. Messages do not show the values of ``credentials``.
 
     Raises
     ------
@@ -52,7 +50,8 @@ def chosen_parameters(
     for name, value in given.items():
         if name not in defaults:
             raise OptionError(
-                f"{where}: there is no parameter {name!r}{OptionError.did_you_mean(name, defaults)}"
+                f"{where}: the parameter {name!r} does not exist"
+                f"{OptionError.did_you_mean(name, defaults)}"
             )
         at, hidden = f"{where}, parameter {name}", name in credentials
         chosen[name] = _typed(value, defaults[name], at, hidden=hidden)
@@ -110,7 +109,7 @@ def parameters_in(value: Any) -> frozenset[str]:
 def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None) -> frozenset[str]:
     """Return the parameters that are part of a password or a key of a URL, at any depth.
 
-    With ``parameters``, their values, also of those that bring such a part along: one may be a URL.
+    With ``parameters``, also the parameters whose values contain such a part: one may be a URL.
     """
     hidden = frozenset[str]().union(*map(_hidden_in, _texts_in(value)))
     if parameters is None:
@@ -125,7 +124,7 @@ def _hidden_in(text: str) -> frozenset[str]:
 
 
 def _brought_by(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
-    """Names in a text whose values are not shown as a whole, once it is filled in."""
+    """Return names in a string whose values are not shown as a whole after they are filled in."""
     filled = _PARAMETER.sub(lambda found: str(parameters.get(found[2], "$")), text)
     seen = GlaiveError.without_secrets(filled)
     if seen == filled:
@@ -134,7 +133,7 @@ def _brought_by(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _each(parameters: Mapping[str, Any]) -> Iterator[str]:
-    """A text for each parameter that is nothing else."""
+    """Yield a string for each parameter that consists of the parameter."""
     return (f"${{{name}}}" for name in parameters)
 
 
@@ -153,7 +152,7 @@ def _names_in(text: str) -> frozenset[str]:
 def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:
     if name not in parameters:
         raise OptionError(
-            f"{where}: there is no parameter {name!r}"
+            f"{where}: the parameter {name!r} does not exist"
             f"{OptionError.did_you_mean(name, parameters)}. Add it to the table "
             "[parameters], or write $$ for a dollar sign"
         )
@@ -164,7 +163,7 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
 _OPTIONS: Final = ("arguments", "options", "write_options")
-"""Keys of steps with options of formats, writes and functions, by any names."""
+"""Keys of steps with options of formats, writes and functions, under any names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +177,7 @@ class _Spark:
 
 @dataclass(frozen=True, kw_only=True)
 class _Head:
-    """The keys of a file besides its steps."""
+    """The keys of a file, including its steps."""
 
     name: str = ""
     description: str = ""
@@ -231,13 +230,13 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         digests[step] = _digest(keys, datasets)
         steps[step] = _step(keys, datasets, at)
     if not steps:
-        raise OptionError(f"{where}: there are no steps. Add a table such as [steps.first]")
+        raise OptionError(f"{where}: the file has no steps. Add a table such as [steps.first]")
     ordered, depends = dependencies(steps, datasets, where)
     spark = read_table(_Spark, head.spark or {}, f"{where}, table spark")
     modules = tuple(path.parent / module for module in head.modules)
     for module in modules:
         if not module.is_file():
-            raise OptionError(f"{where}, key modules: {module} is no file. Correct the path")
+            raise OptionError(f"{where}, key modules: {module} is not a file. Correct the path")
     return Pipeline(
         name=name,
         file=path,
@@ -258,9 +257,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
 
 
 def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
-    """Parameters that fill in settings of stores, or what is secret in those of Spark, options of
-    steps, or URLs.
-    """
+    """Return the parameters in settings of stores, and in secret settings, options and URLs."""
     settings, steps = _table(tables, "spark"), _table(tables, "steps")
     named = [_table(settings, "conf")]
     named += [_table(steps[step], key) for step in steps for key in _OPTIONS]
@@ -275,13 +272,13 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _table(tables: Any, key: str) -> Mapping[str, Any]:
-    """A table in another one, neither of which has been checked; empty if it is none."""
+    """Return a table in another, unchecked table; return an empty one if it is missing."""
     found = tables.get(key) if isinstance(tables, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def _urls_in(tables: Mapping[str, Any]) -> list[Any]:
-    """What may have URLs of a file."""
+    """Return the values of a file that may have URLs."""
     return [tables.get(key) for key in ("datasets", "steps", "runs")]
 
 
@@ -317,7 +314,7 @@ def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Ste
         name: str = TEXT.of(given)
         if name not in datasets:
             raise UnfitError(
-                f"{name!r} is no name in the table [datasets]"
+                f"{name!r} is not a name in the table [datasets]"
                 f"{OptionError.did_you_mean(name, datasets)}"
             )
         return name
@@ -338,14 +335,14 @@ def _digest(table: Mapping[str, Any], datasets: Mapping[str, str]) -> str:
 def _checked_name(name: str, where: str) -> str:
     if not _NAME.fullmatch(name):
         raise OptionError(
-            f"{where}: {name!r:.60} is no name. Use up to 41 letters, digits, '_' and '-', a "
+            f"{where}: {name!r:.60} is not a name. Use up to 41 letters, digits, '_' and '-', a "
             "letter first"
         )
     return name
 
 
 def _located(folder: Path, text: str) -> str:
-    """Return a path or URI; relative paths count from the folder of the file."""
+    """Return a path or URI; relative paths start at the folder of the file."""
     if "://" in text:
         return text
     return str(folder / Path(text).expanduser())

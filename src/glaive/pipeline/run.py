@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# --- What a run would do, found out without Spark and without changing anything ---------
+# --- The plan of a run, made without Spark and without changes ---------------------------
 
 # --- Facts about datasets for plans and reports: version, rows, bytes, and a sample -----
 
@@ -116,7 +116,7 @@ class PlannedStep:
 
 
 def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedStep]:
-    """Return the steps in the order in which they would run.
+    """Return the steps in the order of a run.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedSte
 
     Notes
     -----
-    One or two requests for each dataset.
+    This takes one or two requests for each dataset.
     """
     versions = check_inputs(pipeline)
     return [
@@ -171,7 +171,7 @@ def check_inputs(pipeline: Pipeline) -> dict[str, int | None]:
     return {name: None if fact is None else fact["version"] for name, fact in facts.items()}
 
 
-# --- Expectations of steps that write rows: conditions, and what becomes of other rows --
+# --- Expectations of steps that write rows: conditions, and the treatment of other rows --
 
 _VIOLATED: Final = re.compile(r"glaive expectation \((.+?)\) row (\{.*?\}?) end", re.DOTALL)
 
@@ -202,10 +202,10 @@ class ExpectingStep(Step):
         """Refuse keys that exclude each other."""
         self.expectations()
         if self.quarantine == self.target:
-            raise OptionError("quarantine: name another dataset than the one that the step writes")
+            raise OptionError("quarantine: name another dataset, not the target of the step")
 
     def expectations(self) -> Expectations | None:
-        """Return the conditions, if there are any."""
+        """Return the conditions; None without conditions."""
         return Expectations.of(
             self.expect, self.on_violation, has_quarantine=self.quarantine is not None
         )
@@ -226,11 +226,11 @@ class ExpectingStep(Step):
 
         Notes
         -----
-        For ``fail`` the conditions are part of the query. Otherwise Spark keeps the frame until
-        the block ends, and counts the violating rows before. If a cluster loses the kept frame,
+        For ``fail`` the conditions are part of the query. Otherwise Spark caches the frame until
+        the block ends, and counts the violating rows first. If a cluster loses the cached frame,
         the step fails: after a second computation, other rows might meet the conditions. If the
         job of the step has already made its version, the frame is not computed, because the query
-        may give other rows by now.
+        may return other rows now.
         """
         from glaive.spark.frame_writing import checkpointed
         from glaive.spark.lance_table.merge import may_be_lost
@@ -287,7 +287,7 @@ class ExpectingStep(Step):
     def _put_aside(
         self, rows: DataFrame, count: int, quarantine: DatasetName, context: StepContext
     ) -> None:
-        """Commit the violating rows, unless an earlier, stopped run of the step did.
+        """Commit the violating rows, unless an earlier, stopped run of the step has done this.
 
         Raises
         ------
@@ -319,7 +319,7 @@ class ExpectingStep(Step):
 def _expect_same(
     context: StepContext, job: str, made: LanceDataset, rows: DataFrame, count: int
 ) -> None:
-    """Check that a version has the rows that are to be put aside now.
+    """Check that a version has the rows that would be put aside now.
 
     Raises
     ------
@@ -342,10 +342,10 @@ def _expect_same(
     else:
         found = "others"
     raise OptionError(
-        f"step {context.name}: a run of {job} was stopped when it had put {number} rows into "
-        f"{made.uri} (version {made.version}), and now there are {found}: what the query reads has "
-        "changed since. Nothing was written. Let it read the same rows again, or start a new run, "
-        "and delete the rows of this one, if they are not to be there twice"
+        f"step {context.name}: a run of {job} put {number} rows into {made.uri} (version "
+        f"{made.version}), and was then stopped. Now {found} were found: the query's sources have "
+        "changed since. Nothing was written. Let it read the same rows again, or start a new run. "
+        "To avoid duplicates, delete the rows of this one"
     )
 
 
@@ -363,7 +363,7 @@ class ExpectedRows:
 
 
 def _failing(frame: DataFrame, expectations: Expectations) -> DataFrame:
-    """Return the frame; computing it fails at the first row that violates a condition."""
+    """Return a frame whose computation fails at the first row that violates a condition."""
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     shown = F.substring(_row_text(frame), 1, 300)
@@ -490,8 +490,8 @@ def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
 def _has_committed(pipeline: Pipeline, record: RunRecord, name: str) -> bool:
     """Return whether a job of a step made a version, even if the record lacks it.
 
-    Also one of bad records alone: the job would not put others aside. One or two requests for each
-    dataset.
+    This includes a version of bad records alone: the job would not put other records aside.
+    It takes one or two requests for each dataset.
     """
     step = pipeline.steps.get(name)
     job = _job_id(pipeline, record, name)
@@ -509,7 +509,7 @@ def _job_id(pipeline: Pipeline, record: RunRecord, name: str) -> str:
 
 
 def _prepare(pipeline: Pipeline, record: RunRecord) -> None:
-    """Return a record for each step, in the order of the pipeline."""
+    """Set a record for each step, in the order of the pipeline."""
     earlier = record.steps
     record.steps = {}
     for name, step in pipeline.steps.items():
@@ -541,7 +541,7 @@ def _run_step(
         datasets=pipeline.datasets,
         parameters=pipeline.parameters,
         folder=str(pipeline.folder),
-        # Of these keys: what another function has made is no part of its columns.
+        # The digest of the keys: results of another function must not get into its columns.
         scratch=runs.scratch(record, f"{name}-{entry.digest}"),
         storage=pipeline.storage,
         again=entry.attempts > 1,

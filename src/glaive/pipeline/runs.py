@@ -1,4 +1,4 @@
-"""Pipelines, steps, and runs: what a step is, records in a folder, and a page for each run."""
+"""Pipelines, their steps, and their runs: records in a folder, and a page for each run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from glaive.spark import LanceTable
 
 
-# --- What a kind of step implements, and what a step is given when it runs --------------
+# --- The interface of steps, and the context of a running step --------------------------
 
 DatasetName = NewType("DatasetName", str)
 """A name in the table ``[datasets]`` of a pipeline."""
@@ -45,22 +45,22 @@ DatasetName = NewType("DatasetName", str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is given when it runs.
+    """The context of a running step.
 
     Parameters
     ----------
     spark
         The session.
     name
-        Of the step.
+        Name of the step.
     job_id
-        Names this step of this run. Jobs with this id that were committed are not repeated.
+        Id of this step of this run. Jobs with this id that were committed are not repeated.
     datasets
         URIs by name.
     parameters
-        Of the run, by name.
+        Parameters of the run, by name.
     folder
-        Of the file of the pipeline: relative paths count from there.
+        Folder of the pipeline's file: relative paths start there.
     scratch
         A folder of this step and run, for checkpoints.
     storage
@@ -80,12 +80,12 @@ class StepContext:
     again: bool = True
 
     def table(self, name: str, branch: str | None = None) -> LanceTable:
-        """A dataset as a table; a branch that does not exist starts at the newest version.
+        """Open a dataset as a table; a branch that does not exist starts at the newest version.
 
         Raises
         ------
         DatasetNotFoundError
-            There is no dataset yet.
+            The dataset does not exist yet.
         """
         from glaive.spark import LanceTable
 
@@ -96,12 +96,12 @@ class StepContext:
         return main.forBranch(branch)
 
     def dataset(self, name: str, branch: str | None = None) -> LanceDataset:
-        """A dataset at its newest version, without Spark.
+        """Open a dataset at its newest version, without Spark.
 
         Raises
         ------
         DatasetNotFoundError
-            There is no dataset yet.
+            The dataset does not exist yet.
         """
         from glaive.dataset.open import dataset
 
@@ -112,10 +112,10 @@ class StepContext:
     def made_by(
         self, job: str, name: DatasetName, branch: str | None = None
     ) -> LanceDataset | None:
-        """A dataset at the version that an earlier attempt of this step made by a job, if it did.
+        """Open a dataset at the version that an earlier attempt of this step made by a job.
 
-        No request for the first attempt; else those that open the dataset, and where the newest
-        version does not know its jobs any more, one for each of the newest versions.
+        The first attempt takes no request. Others take the requests that open the dataset. If the
+        newest version has forgotten its jobs, each of the newest versions takes one more.
         """
         from glaive.spark.runner import SparkJob
 
@@ -134,23 +134,23 @@ class StepContext:
     def ensure_branch(self, name: str, branch: str) -> None:
         """Start a branch at the newest version of a dataset, unless it exists."""
         try:
-            self.dataset(name, branch)  # by its name: a listing may lack one of an earlier step
+            self.dataset(name, branch)  # a listing may lack a branch of an earlier step
         except RefNotFoundError:
             self.dataset(name).create_branch(branch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(ABC):
-    """A step of a pipeline: its fields are the keys that its table in the file may have.
+    """A step of a pipeline; its fields are the keys that its table in the file may have.
 
     Kinds of steps are the classes in ``glaive.pipeline.steps``, by their names in ``KINDS``.
 
     Parameters
     ----------
     after
-        Steps that have to be done before, besides the steps that write its datasets.
+        Steps that must run before, in addition to the steps that write its datasets.
     description
-        For plans and reports.
+        Description for plans and reports.
     """
 
     kind: ClassVar[str]
@@ -159,7 +159,7 @@ class Step(ABC):
     description: str = ""
 
     def check(self) -> None:  # noqa: B027  # most kinds have nothing to refuse
-        """Refuse keys that do not go together.
+        """Refuse keys that exclude each other.
 
         Raises
         ------
@@ -172,18 +172,18 @@ class Step(ABC):
         return ()
 
     def writes(self) -> tuple[str, ...]:
-        """The datasets that it changes or creates."""
+        """Return the datasets that the step changes or creates."""
         return ()
 
     @property
     def branch_written(self) -> str | None:
-        """The branch of the datasets that it writes; None for the main one."""
+        """The branch of the datasets that the step writes; None for the main branch."""
         branch: str | None = getattr(self, "branch", None)
         return branch
 
     @abstractmethod
     def summary(self) -> str:
-        """What it will do, in one line of a plan."""
+        """Return a description of the work, in one line."""
 
     @property
     def shown(self) -> str:
@@ -192,18 +192,18 @@ class Step(ABC):
 
     @abstractmethod
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Do it, and return counts for the report.
+        """Run the step, and return counts for the report.
 
         Raises
         ------
         GlaiveError
-            It failed; nothing or all of what it commits is visible.
+            The step failed; nothing or all of its commit is visible.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStep(Step):
-    """A step that changes a dataset which exists.
+    """A step that changes an existing dataset.
 
     Parameters
     ----------
@@ -214,11 +214,11 @@ class TargetStep(Step):
     target: DatasetName
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
+        """Return the dataset."""
         return (self.target,)
 
     def writes(self) -> tuple[str, ...]:
-        """The dataset."""
+        """Return the dataset."""
         return (self.target,)
 
 
@@ -229,22 +229,22 @@ class TableStep(TargetStep):
     Parameters
     ----------
     branch
-        The branch to change; one that does not exist is started. Default: the main one.
+        The branch to change; the step starts a missing branch. Default: the main branch.
     """
 
     branch: str | None = None
 
 
-# --- Queries of steps, in which datasets stand by their names ---------------------------
+# --- Queries of steps, with datasets by their names -------------------------------------
 
 
 def datasets_of(query: str, datasets: Collection[str]) -> tuple[str, ...]:
-    """Those of some datasets that a query reads.
+    """Return the names of datasets that a query reads.
 
     Raises
     ------
     OptionError
-        It is no query; the message begins with ``query``.
+        ``query`` is not a query; the message begins with ``query``.
     MissingDependencyError
         sqlglot is not installed.
     """
@@ -255,7 +255,7 @@ def datasets_of(query: str, datasets: Collection[str]) -> tuple[str, ...]:
 
 
 def query_frame(context: StepContext, query: str) -> DataFrame:
-    """The frame of a query."""
+    """Return the frame of a query."""
     from glaive.spark import sql
 
     storage: dict[str, Any] = {"storage_options": dict(context.storage)} if context.storage else {}
@@ -272,24 +272,24 @@ _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def check_function(name: str) -> None:
-    """Refuse what names no function.
+    """Refuse a string that does not name a function.
 
     Raises
     ------
     OptionError
-        It is not of the form ``module:function``.
+        ``name`` does not have the form ``module:function``.
     """
     if not _FUNCTION.fullmatch(name):
         raise OptionError(f"function: expected 'module:function', found {name!r:.60}")
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """The function; imports its module.
+    """Import a function's module, and return the function.
 
     Raises
     ------
     OptionError
-        There is no such module or function.
+        The module or the function does not exist.
     """
     module_name, _, function_name = name.partition(":")
     try:
@@ -306,7 +306,7 @@ def function_named(name: str) -> Callable[..., Any]:
     return made
 
 
-# --- A pipeline that was read and checked: its steps, and which has to be done before which
+# --- A pipeline that was read and checked: its steps and their dependencies --------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,32 +316,32 @@ class Pipeline:
     Parameters
     ----------
     name
-        Of the pipeline.
+        Name of the pipeline.
     file
-        Where it was read from.
+        Path of the file.
     description
-        For plans and reports.
+        Description for plans and reports.
     parameters
-        Values by name, those of this run.
+        Values of this run, by name.
     credentials
-        Names of the parameters that may be secret: those in settings of stores, and in passwords
-        and keys of URLs. They are in no record of a run.
+        Names of parameters that may be secret: in settings of stores, and in passwords and keys of
+        URLs. Records of a run do not have them.
     datasets
         URIs by name; local paths are absolute.
     storage
         Settings of the object store of the datasets.
     master, remote, conf
-        Of the Spark session.
+        Settings of the Spark session.
     modules
         Python files that workers can import.
     runs
         The folder of the records of runs.
     steps
-        By name, in an order in which they can run.
+        Steps by name, in a possible order.
     depends
-        For each step those that have to be done before.
+        For each step, the steps that must run before.
     digests
-        For each step a text that changes with its keys.
+        For each step, a digest of its keys.
     """
 
     name: str
@@ -362,12 +362,12 @@ class Pipeline:
 
     @property
     def folder(self) -> Path:
-        """Of the file; relative paths count from there."""
+        """Folder of the file; relative paths start there."""
         return self.file.parent
 
     @property
     def shown_parameters(self) -> dict[str, Any]:
-        """The parameters without those that may be secret: for records and messages."""
+        """The parameters that are not secret: for records and messages."""
         shown = self.parameters.items()
         return {name: value for name, value in shown if name not in self.credentials}
 
@@ -375,10 +375,10 @@ class Pipeline:
 def dependencies(
     steps: Mapping[str, Step], datasets: Mapping[str, str], where: str
 ) -> tuple[dict[str, Step], dict[str, tuple[str, ...]]]:
-    """The steps in an order in which they can run, and for each those that it waits for.
+    """Return the steps in a possible order, and the steps that each waits for.
 
-    A step waits for those that its key ``after`` names; for the steps above it that write a
-    dataset which it uses; and, if it writes one, for those above that read it.
+    A step waits for the steps that its key ``after`` names, and for steps above it that write a
+    dataset which it uses. If it writes a dataset, it waits for steps above it that read this.
 
     Raises
     ------
@@ -393,8 +393,8 @@ def dependencies(
         for other in waits:
             if other not in steps:
                 raise OptionError(
-                    f"{where}, step {name}, key after: there is no step {other!r}. Name one of "
-                    f"{', '.join(steps)}"
+                    f"{where}, step {name}, key after: the step {other!r} does not exist. Name one "
+                    f"of {', '.join(steps)}"
                 )
         written = step.writes()
         for dataset in (*step.reads(datasets), *written):
@@ -410,7 +410,7 @@ def dependencies(
 
 
 def _sorted(depends: Mapping[str, Sequence[str]], where: str) -> Iterator[str]:
-    """Every step after those that it waits for; else as in the file."""
+    """Yield every step after the steps that it waits for; otherwise as in the file."""
     sorter = TopologicalSorter(depends)
     try:
         sorter.prepare()
@@ -435,31 +435,31 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}")
 
 @dataclass(slots=True, kw_only=True)
 class StepRecord:
-    """What became of a step.
+    """The result of a step.
 
     Parameters
     ----------
     kind, summary, after
-        As planned.
+        Facts of the plan.
     digest
-        Of its keys: a run goes on only if those of finished steps are as they were.
+        Digest of the step's keys: a run continues only if finished steps have the same.
     state
         ``waiting``, ``running``, ``done`` or ``failed``.
     attempts
-        How often it was started.
+        Number of times the step was started.
     started
         Time in ISO format.
     seconds
-        Of the last attempt.
+        Duration of the last attempt.
     counts
-        What it did, such as ``rows``.
+        Counts that the step returned, such as ``rows``.
     before, after_it
-        ``version``, ``rows`` and ``bytes`` of the datasets that it writes, by name; null where
-        there is no dataset.
+        ``version``, ``rows`` and ``bytes`` of the datasets that it writes, by name; null for a
+        dataset that does not exist.
     sample
-        Columns and a few rows, as texts, of the first of them.
+        Columns and a few rows, as strings, of the first of these datasets.
     error
-        Of a failed step.
+        Message of a failed step.
     """
 
     kind: str
@@ -484,17 +484,17 @@ class RunRecord:
     Parameters
     ----------
     id
-        Of the run; job ids begin with it.
+        Id of the run; job ids begin with it.
     pipeline
-        Its name.
+        Name of the pipeline.
     parameters
-        Values by name, without those that may be secret.
+        Parameters that are not secret, by name.
     state
-        As of a step.
+        ``waiting``, ``running``, ``done`` or ``failed``.
     started, ended
         Times in ISO format.
     steps
-        By name, in the order in which they run.
+        Records of steps by name, in the order of the run.
     """
 
     id: str
@@ -507,12 +507,12 @@ class RunRecord:
 
     @classmethod
     def of_json(cls, data: bytes, where: str) -> Self:
-        """A record as it was written.
+        """Read a record from its JSON file.
 
         Raises
         ------
         OptionError
-            It is none.
+            The file is not a record of a run.
         """
         try:
             values = json.loads(data)
@@ -520,13 +520,13 @@ class RunRecord:
             return cls(**values, steps=steps)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise OptionError(
-                f"{where}: no record of a run ({error}). Delete the file, and start a new run"
+                f"{where}: not a record of a run ({error}). Delete the file, and start a new run"
             ) from error
 
     def to_json(self) -> bytes:
-        """The record as a JSON file."""
+        """Return the record as a JSON file."""
         text = json.dumps(asdict(self), indent=1, default=str, ensure_ascii=False)
-        return text.encode(errors="backslashreplace")  # of names of files that are no text
+        return text.encode(errors="backslashreplace")  # names of files may not be UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,16 +543,16 @@ class Runs:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self:
-        """Those of a pipeline; the folder may not exist yet."""
+        """Return the runs of a pipeline; their folder may not exist yet."""
         return cls(open_store(pipeline.runs, dict(pipeline.storage) or None))
 
     def start(self, pipeline: Pipeline, run_id: str | None = None) -> RunRecord:
-        """A new record, written.
+        """Write a new record, and return it.
 
         Raises
         ------
         OptionError
-            The id is none, or taken.
+            The id is invalid or in use.
         """
         now = datetime.now(UTC)
         chosen = run_id or f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:6]}"
@@ -562,18 +562,18 @@ class Runs:
         try:
             self.store.put(self._own(_path(chosen)), [record.to_json()], mode="create")
         except ObjectExistsError:
-            raise OptionError(f"run {chosen}: there is such a run. Choose another id") from None
+            raise OptionError(f"run {chosen}: this run exists. Choose another id") from None
         return record
 
     def find(self, run_id: str) -> RunRecord | None:
-        """The record of a run, if there is one."""
+        """Return the record of a run; None if it does not exist."""
         try:
             data = self.store.get(_path(_checked(run_id)))
         except ObjectNotFoundError:
             return None
         where = self.store.full(_path(run_id))
         record = RunRecord.of_json(data.to_pybytes(), where)
-        if record.id != run_id:  # files are written by it, and jobs are named by it
+        if record.id != run_id:  # the id names the run's files and jobs
             raise OptionError(
                 f"{where}: the record of another run, {record.id!r:.60}. Delete the file, and "
                 "start a new run"
@@ -581,18 +581,17 @@ class Runs:
         return record
 
     def latest(self) -> RunRecord:
-        """The record that was written last.
+        """Return the record that was written last.
 
         Raises
         ------
         NotFoundError
-            There is none.
+            The pipeline has no runs.
         """
         records = [meta for meta in self.store.walk("") if meta.path.endswith("/run.json")]
         if not records:
             raise NotFoundError(
-                f"{self.store.uri}: there is no run of this pipeline. Start one with "
-                "glaive pipeline run"
+                f"{self.store.uri}: this pipeline has no runs. Start one with glaive pipeline run"
             )
         newest = max(records, key=lambda meta: str(meta.modified))
         found = self.find(newest.path.split("/")[-2])
@@ -601,33 +600,33 @@ class Runs:
         return found
 
     def keep(self, record: RunRecord) -> None:
-        """Write a record; a reader sees the old one or the new one."""
+        """Write a record; a reader sees the old record or the new one."""
         self.store.put(self._own(_path(record.id)), [record.to_json()])
 
     def write(self, record: RunRecord, name: str, data: bytes) -> str:
-        """Write a file beside the record; returns its place."""
+        """Write a file to the folder of the record; return its location."""
         path = self._own(f"{record.id}/{name}")
         self.store.put(path, [data])
         return self.store.full(path)
 
     def scratch(self, record: RunRecord, name: str) -> str:
-        """A folder of a run for a step, which may be emptied."""
+        """Return a folder of a run for a step, which may be emptied."""
         folder = f"{record.id}/{name}"
         self._refuse_links(folder)
         return self.store.full(folder)
 
     def _own(self, path: str) -> str:
-        """A path of a file of a run, whose folder no link leads out of."""
+        """Return the path of a run's file, unless a link leads out of its folder."""
         self._refuse_links(path.rpartition("/")[0])
         return path
 
     def _refuse_links(self, folder: str) -> None:
-        """Refuse a folder that a link leads out of: files elsewhere would be replaced, or removed.
+        """Refuse a folder if a link leads out of it: other files would be replaced or removed.
 
         Raises
         ------
         OptionError
-            One does.
+            A link leads out of the folder.
         """
         reason = self.store.link_out(folder)
         if reason is not None:
@@ -646,9 +645,9 @@ def _checked(run_id: str) -> str:
     return run_id
 
 
-# --- The report of a run: one HTML page without anything from elsewhere -----------------
+# --- The report of a run: one HTML page without external files --------------------------
 
-# --- Steps as a graph: a drawing in SVG, and lines of text ------------------------------
+# --- Steps as a graph: a drawing in SVG --------------------------------------------------
 
 _WIDTH: Final = 150
 _HEIGHT: Final = 34
@@ -662,12 +661,12 @@ Place = tuple[int, int]
 
 
 def levels(after: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """How many steps at least come one after the other before each; in the order given.
+    """Return the length of the longest chain of steps before each step, in the given order.
 
     Parameters
     ----------
     after
-        The steps in an order in which they can run, and the steps that each waits for.
+        The steps in a possible order, and the steps that each waits for.
     """
     found: dict[str, int] = {}
     for name, others in after.items():
@@ -681,9 +680,9 @@ def render_graph(after: Mapping[str, Sequence[str]], states: Mapping[str, str]) 
     Parameters
     ----------
     after
-        As for :func:`levels`.
+        Steps as for :func:`levels`.
     states
-        For each step: the class of its box.
+        The class of each step's box.
     """
     depth = levels(after)
     rows: Counter[int] = Counter()
@@ -696,7 +695,7 @@ def render_graph(after: Mapping[str, Sequence[str]], states: Mapping[str, str]) 
         )
 
     placed = {name: place(level) for name, level in depth.items()}
-    # Lines past other steps have places of their own among them, so that they cross none.
+    # Lines past other steps get lanes between the boxes, so that they cross no box.
     furthest: dict[str, int] = {}
     for name, others in after.items():
         for other in others:
@@ -751,14 +750,14 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render_report(pipeline: Pipeline, record: RunRecord) -> str:
-    """The page of a run: the steps as a graph, then each with its figures and a sample.
+    """Return the page of a run: the steps as a graph, then each with its figures and a sample.
 
     Parameters
     ----------
     pipeline
-        Its name and description head the page.
+        The pipeline, whose name and description are at the head of the page.
     record
-        Of the run, finished or not.
+        The record of the run, finished or not.
     """
     states = {name: step.state for name, step in record.steps.items()}
     after = {name: step.after for name, step in record.steps.items()}
@@ -771,7 +770,7 @@ def render_report(pipeline: Pipeline, record: RunRecord) -> str:
     }
     page = files("glaive.pipeline").joinpath("report.html").read_text("utf-8")
     text = _PLACEHOLDER.sub(lambda found: replaced[found[1]], page)
-    return text.encode(errors="backslashreplace").decode()  # names of files may be no text
+    return text.encode(errors="backslashreplace").decode()  # names of files may not be UTF-8
 
 
 def _facts(record: RunRecord) -> str:
@@ -815,7 +814,7 @@ def _titled(sample: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _dataset_rows(step: StepRecord) -> Iterator[list[str]]:
-    """Before and after, for each dataset."""
+    """Yield the facts before and after, for each dataset."""
     for name, before in step.before.items():
         after = step.after_it.get(name)
         yield [name, *(_change(key, before, after) for key in ("version", "rows", "bytes"))]

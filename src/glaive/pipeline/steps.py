@@ -119,7 +119,7 @@ class SqlStep(ExpectingStep):
     branch
         The branch to write to. The step starts a missing branch.
     cluster_by
-        Columns to sort and divide the rows by.
+        Columns for sorting and dividing the rows.
     vectors
         Arrays to store as vectors: ``"features:32"``.
     write_options
@@ -492,7 +492,7 @@ class PublishStep(TargetStep):
         table: Any = context.table(self.target)
         counts: Mapping[str, int]
         if context.made_by(context.job_id, self.target) is not None:
-            # What was checked is there; the branch may have other rows since, or be deleted.
+            # The checked rows were published; the branch may have other rows now, or be deleted.
             counts = table.publish(self.branch, job_id=context.job_id)
             return counts
         store = context.dataset(self.target, self.branch).store
@@ -506,7 +506,7 @@ class PublishStep(TargetStep):
                     f"{self.target} violate the expectation {name}: {text}. Correct the branch; "
                     "nothing was published"
                 )
-        # Others may have written to the branch since, rows that were not checked.
+        # Others may have written unchecked rows to the branch since then.
         version = None if expectations is None else staged.version
         counts = table.publish(self.branch, version=version, job_id=context.job_id)
         return counts
@@ -544,7 +544,7 @@ class ExportStep(Step):
     options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
+        """Return the dataset."""
         return (self.source,)
 
     def summary(self) -> str:
@@ -566,9 +566,9 @@ class ExportStep(Step):
             raise OptionError(
                 f"step {context.name}: it was stopped, and files of {self.format} do not say which "
                 f"run wrote them: its rows may be in {GlaiveError.without_secrets(path)} already. "
-                "Nothing was written now. Look for them: if they are there, remove the step from "
-                "the file; else export with mode 'overwrite' to a folder of its own, or as one of "
-                f"{', '.join(EXPORTED)}, which are exported once"
+                "Nothing was written now. Look for them. If they are there, remove the step from "
+                "the file. Otherwise export with mode 'overwrite' to a separate folder, or as one "
+                f"of {', '.join(EXPORTED)}: these formats are exported once"
             )
         options: dict[str, Any] = dict(self.options or {})
         counts: dict[str, int] = table.export(
@@ -602,11 +602,11 @@ class PythonStep(Step):
         check_function(self.function)
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """Those that the file names."""
+        """Return the datasets that the file names."""
         return self.inputs
 
     def writes(self) -> tuple[str, ...]:
-        """Those that the file names."""
+        """Return the datasets that the file names."""
         return self.outputs
 
     def summary(self) -> str:
@@ -628,7 +628,7 @@ class PythonStep(Step):
             isinstance(key, str) and isinstance(value, int) for key, value in returned.items()
         ):
             raise OptionError(
-                f"function {self.function}: it has to return integers by name, or nothing; it "
+                f"function {self.function}: it must return integers by name, or nothing; it "
                 f"returned {returned!r:.80}"
             )
         return returned
