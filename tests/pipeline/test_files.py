@@ -155,10 +155,10 @@ def test_parameters_of_a_run_are_those_of_the_file(tmp_path: Path) -> None:
     file = written(tmp_path)
     with pytest.raises(OptionError, match="the parameter 'minimun' does not exist; did you mean"):
         load(file, {"minimun": 3})
-    with pytest.raises(OptionError, match="parameter minimum: expected int, found 'x'"):
+    with pytest.raises(OptionError, match="parameter minimum: expected an integer, found 'x'"):
         load(file, {"minimum": "x"})
     for number in (float("inf"), float("nan"), 1.5):
-        with pytest.raises(OptionError, match="parameter minimum: expected int, found"):
+        with pytest.raises(OptionError, match="parameter minimum: expected an integer, found"):
             load(file, {"minimum": number})
 
 

@@ -180,15 +180,12 @@ def _constant(text: str) -> Any:
 
 
 def _has_bytes(data_type: Any) -> bool:
-    types = pa.types
     if isinstance(data_type, pa.BaseExtensionType):
         return _has_bytes(data_type.storage_type)
-    if types.is_binary(data_type) or types.is_large_binary(data_type):
-        return True
-    if types.is_fixed_size_binary(data_type) or types.is_binary_view(data_type):
-        return True
-    if types.is_dictionary(data_type):
+    if pa.types.is_dictionary(data_type):
         return _has_bytes(data_type.value_type)
+    if not data_type.num_fields:
+        return "binary" in f"{data_type}"
     return any(_has_bytes(data_type.field(at).type) for at in range(data_type.num_fields))
 
 

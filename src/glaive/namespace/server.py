@@ -46,23 +46,19 @@ _LONGEST = 1 << 30
 _PIECE = 1 << 20
 """Bytes of a request to read at a time."""
 
-_STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22: 404} | {
-    2: 409,
-    3: 409,
-    5: 409,
-    7: 409,
-    9: 409,
-    14: 409,
-    19: 409,
-    23: 409,
-    13: 400,
-    15: 403,
-    16: 401,
-    17: 503,
-    18: 500,
-    20: 400,
-    21: 429,
+_CODES = {
+    404: (1, 4, 6, 8, 10, 11, 12, 22),
+    409: (2, 3, 5, 7, 9, 14, 19, 23),
+    400: (13, 20),
+    401: (16,),
+    403: (15,),
+    406: (0,),
+    429: (21,),
+    503: (17,),
 }
+"""Codes of the interface by status of HTTP; others are 500."""
+
+_STATUS = {code: status for status, codes in _CODES.items() for code in codes}
 _POLL_SECONDS = 0.05
 """Seconds between two checks whether the server was stopped."""
 

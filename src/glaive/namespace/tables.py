@@ -336,15 +336,13 @@ class TableOperations(ABC):
         """Return the version of a tag."""
         tag = value(request, "tag", "")
         with as_namespace_errors(_name(request)):
-            found = self._open({"id": id_of(request, of_table=True)}).tags.list()
+            found = self._tagged(request).tags.list()
         if tag not in found:
             raise TableTagNotFoundError(
                 f"{_name(request)} has no tag {tag!r:.80}; list_table_tags names those there are"
             )
-        reported = found[tag]
-        return interface.GetTableTagVersionResponse(
-            version=reported["version"], branch=reported.get("branch")
-        )
+        facts: dict[str, Any] = {name: found[tag].get(name) for name in ("version", "branch")}
+        return interface.GetTableTagVersionResponse(**facts)
 
     def list_table_branches(self, request: Any) -> interface.ListTableBranchesResponse:
         """Return all branches with the versions that they began at."""

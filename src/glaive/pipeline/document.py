@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.io.storage_options import normalise_options
-from glaive.options import TEXT, Kind, UnfitError, read_table, shown
+from glaive.options import TEXT, Kind, UnfitError, kind_of, read_table, shown
 from glaive.pipeline.runs import DatasetName, Pipeline, Step, dependencies
 from glaive.pipeline.steps import KINDS
 from glaive.spark.launch import OF_STORES, SECRET_SETTING
@@ -59,18 +60,13 @@ def chosen_parameters(
 
 
 def _typed(value: Any, default: Any, where: str, *, hidden: bool) -> Any:
-    kind = type(default)
-    if isinstance(value, kind):
-        return value
-    words = {"true": True, "false": False}
-    try:
-        made = words[value.lower()] if kind is bool else kind(value)
-        if kind is str or isinstance(value, str) or made == value:
-            return made
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        pass  # reported below
-    found = shown(value, hidden=hidden)
-    raise OptionError(f"{where}: expected {kind.__name__}, found {found}")
+    if isinstance(default, str):
+        return f"{value}"
+    kind, made = kind_of(type(default)), None
+    if isinstance(value, str):
+        with suppress(ArithmeticError, ValueError):
+            made = kind.text(value.strip())
+    return kind.check(where, value if made is None else made, hidden=hidden)
 
 
 def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
@@ -208,7 +204,8 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     path = Path(file).absolute()
     where = os.fspath(file)
     tables = _parsed(path, where)
-    declared = read_table(_Head, _only(tables, "parameters"), where).parameters or {}
+    first = {key: table for key, table in tables.items() if key == "parameters"}
+    declared = read_table(_Head, first, where).parameters or {}
     credentials = _credentials(tables)
     chosen = chosen_parameters(declared, parameters or {}, where, credentials)
     credentials |= hidden_parameters_in(_urls_in(tables), chosen)
@@ -280,10 +277,6 @@ def _table(tables: Any, key: str) -> Mapping[str, Any]:
 def _urls_in(tables: Mapping[str, Any]) -> list[Any]:
     """Return the values of a file that may have URLs."""
     return [tables.get(key) for key in ("datasets", "steps", "runs")]
-
-
-def _only(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {key: tables[key]} if key in tables else {}
 
 
 def _parsed(path: Path, where: str) -> dict[str, Any]:

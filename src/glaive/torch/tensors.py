@@ -130,18 +130,8 @@ def _vectors(column: Any, shape: tuple[int, ...], *, uint64_as_int64: bool) -> A
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_string_view,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_fixed_size_binary,
-            pa.types.is_binary_view,
-        )
-    )
+    name = f"{kind}".partition("[")[0].removeprefix("large_").removeprefix("fixed_size_")
+    return name.removesuffix("_view") in ("string", "binary")
 
 
 def python_values(what: str, rows: Any) -> Any:
