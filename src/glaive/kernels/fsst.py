@@ -192,7 +192,7 @@ def damaged_codes(part: str, where: Where) -> CorruptFileError:
 
 _RUN_BYTES: Final = 4096
 _SAMPLES: Final = 16
-_SAMPLE_BYTES: Final = 128
+_SAMPLE_BYTES: Final = 256
 """Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
 _STREAM_BYTES: Final = 65_536
@@ -438,7 +438,7 @@ def _decode(
         within = np.arange(_SAMPLE_BYTES)
         at = ((bases + floors)[runs, None] + within)[within < codes[runs, None]]
         sizes = (tables[0].lengths % NO_LENGTH)[as_array(strings.data)[at]]
-        growth = 1.04 * int(sizes.sum()) / max(len(sizes), 1)
+        growth = 1.1 * int(sizes.sum()) / max(len(sizes), 1)
     capacity = min(int(growth * work) + largest, 8 * (work + len(bases)) + 64)
     out, bits = pa.allocate_buffer(capacity, None, resizable=True), 0
     while True:
