@@ -331,11 +331,11 @@ class ScalarIndex(OpenedIndex):
 
     @abstractmethod
     def answers(self, query: IndexQuery) -> bool:
-        """Return whether it can answer a query, exactly or not. Reads nothing."""
+        """Return whether it can answer a query, exactly or not, without reading."""
 
     @abstractmethod
     def estimate(self, query: IndexQuery) -> int:
-        """Estimate the number of rows that :meth:`search` returns. Reads nothing."""
+        """Estimate the number of rows that :meth:`search` returns, without reading."""
 
     def compared(self, query: IndexQuery) -> int:
         """Estimate the index entries that a query compares or looks up."""

@@ -538,7 +538,7 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 # the segment get their new addresses, so that the merged segment needs no remapping table.
 
 _MOST_HALVES: Final = 1 << 16
-"""Maximum upper halves of row ids: no dataset has had so many rows."""
+"""Maximum upper halves of row ids: no known dataset has had more."""
 
 
 class RetainedRows(AddressMap):

@@ -426,7 +426,7 @@ class Segment:
     def of(
         cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = keep_nothing
     ) -> Self:
-        """Return the segment of an entry; reads nothing.
+        """Return the segment of an entry without reading.
 
         Raises
         ------

@@ -341,7 +341,7 @@ class Avro(SourceFormat):
                         records = iter(block)
                         continue
                     batch = _avro_batch(part, columns, names)
-                except Exception as error:  # fastavro has no errors of its own
+                except Exception as error:  # fastavro raises errors of many types
                     if "codec" in f"{error}":  # the file is sound, but its codec is unknown
                         raise UnsupportedFeatureError(f"{file.uri}: its {error}") from error
                     # The start of the next block is unknown.

@@ -54,7 +54,7 @@ class SourceFile:
     size
         Number of bytes, as stored.
     modified
-        Time of the last change, if the store tells it.
+        Time of the last change, if the store reports it.
     options
         Options of its store.
     secret

@@ -79,7 +79,7 @@ def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
 
 
 def given(memory: NDArray[Any] | pa.Buffer | None) -> int:
-    """Return the address of optional memory: 0 if there is none, or nothing in it."""
+    """Return the address of optional memory; 0 for None and for empty memory."""
     return 0 if memory is None or not len(memory) else address(memory)
 
 

@@ -127,7 +127,7 @@ def _is_ours(status: os.stat_result, others: int = 0o022) -> bool:
 def _is_private(folder: Path) -> bool:
     """Return whether other users cannot replace our files in a folder.
 
-    A group may write to it: many users have a group of their own.
+    A group may write to it: many users have a personal group.
     """
     status = folder.stat()
     return _is_ours(status, 0 if status.st_mode & stat.S_ISVTX else 0o002)

@@ -261,7 +261,7 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     if not 0 <= first <= last <= data.size:
         raise damaged_codes("values with wrong offsets", where)
     step = max(1, count * _RUN_BYTES // max(last - first, 1))
-    if step >= count:  # one run, as of the rows of a take
+    if step >= count:  # one run, as for the rows of a take
         alone = np.array([[0], [0], [first], [last], [count]])
         return _decode([table], np.ones(1, np.int64), strings, alone, where)
     runs = np.arange(0, count, step, dtype=np.int64)
@@ -429,7 +429,7 @@ def _decode(
     ends, total = np.cumsum(chunks), int(counts.sum())
     checkpoints, packed = np.empty(_STREAM_BYTES // 2 + 8, np.uint32), np.empty(256, np.uint64)
     state = np.zeros(len(DecodeState._fields), np.int64)
-    # A run needs at most eight bytes per byte of its own.
+    # A run needs at most eight bytes for each of its bytes.
     codes = limits - floors
     work, largest = int(codes.sum()), 8 * int(codes.max(initial=0)) + 64
     growth: float = _GROWTH

@@ -151,7 +151,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
 
 
 def select_strings(strings: Strings, rows: Int64s) -> Strings:
-    """Copy the strings at ``rows``, which the caller knows to exist.
+    """Copy the strings at ``rows``, which the caller has checked.
 
     Raises
     ------
@@ -408,7 +408,7 @@ class Vocabulary:
         return numbers
 
     def _make_room(self, size: int) -> None:
-        """Make room for another item, of so many bytes."""
+        """Make room for another item of ``size`` bytes."""
         known = len(self)
         used = int(self._ends[known])
         if size > len(self._pool) - used:

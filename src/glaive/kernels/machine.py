@@ -107,7 +107,7 @@ def _allocate() -> Any:
 
 @cache
 def _new_function() -> Any:
-    """Return ``PyCFunction_NewEx`` with types of its own, which no other caller sees."""
+    """Return ``PyCFunction_NewEx`` with private types, which no other caller sees."""
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p
     )

@@ -1,6 +1,6 @@
 """Pipelines as files: named steps over datasets that Spark runs and continues after a failure.
 
-:func:`load` reads and checks a file, :func:`run` runs its steps, :class:`Runs` knows earlier runs.
+:func:`load` reads and checks a file, :func:`run` runs its steps, :class:`Runs` finds earlier runs.
 Spark is loaded when the first step runs.
 """
 

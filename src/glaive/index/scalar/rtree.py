@@ -263,8 +263,7 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
 
 # --- RTREE, searched: geometries whose boxes meet a box, and null geometries ------------
 # The boxes of the lowest pages are in memory, 40 bytes per 4,096 geometries. A search therefore
-# needs
-# one read, of the pages that meet the box.
+# needs one read, of the pages that meet the box.
 #
 # Specification: "RTREE" in ``docs/format/indices.md``.
 
@@ -275,8 +274,7 @@ _ROWS_AT_ONCE: Final = 1 << 20
 
 _FEW_BOXES: Final = 1 << 20
 _BOXES_PER_BYTE: Final = 8
-"""Maximum geometries of a small file, and per byte of a larger file: equal boxes compress to
-nothing,
+"""Maximum geometries of a small file, and per byte of a larger file: equal boxes compress well,
 but row numbers do not."""
 
 _TEST_BYTES: Final = 4096

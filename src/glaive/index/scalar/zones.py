@@ -228,7 +228,7 @@ class ZoneBatch(NamedTuple):
 
 
 class Zoned:
-    """Cuts the rows of a source into zones of so many live rows; a zone is in one fragment.
+    """Cuts the rows of a source into zones of ``rows_per_zone`` live rows, in one fragment each.
 
     While :meth:`batches` reads, it collects the zones and the null rows.
     """
