@@ -72,3 +72,9 @@ def test_columns_are_names_or_expressions(call: Call, things: str) -> None:
         assert list(row) == ["id", "name"]
     computed = call("head", things, "-n", "1", "--columns", '{"two": "id * 2"}', "--json")
     assert json.loads(computed.stdout) == {"two": 2}
+
+
+def test_a_flag_that_an_error_asks_for_is_one_of_the_command(call: Call, things: str) -> None:
+    words = ("index", things, "--column", "id", "--kind", "btree")
+    assert call(*words).exit_code == 0
+    assert call(*words).stderr.endswith("or set --replace\n")

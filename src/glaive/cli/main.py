@@ -146,7 +146,7 @@ def _with_options(message: str, command: click.Command | None) -> str:
         if isinstance(option, click.Option):
             flag = option.opts[-1]
             head = re.sub(rf"\b{option.name}=(?=')", f"{flag} ", head)
-            head = re.sub(rf"\b{option.name}=", flag, head)
+            head = re.sub(rf"\b{option.name}=(True\b)?", flag, head)
     return f"{head}{line}{excerpt}"
 
 
