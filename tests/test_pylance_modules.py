@@ -272,7 +272,7 @@ def test_notes_of_unfinished_files_are_kept_in_a_folder(tmp_path: Path) -> None:
     write_fragments(pa.table({"a": [1]}), str(tmp_path / "a.lance"), progress=Watched())
     assert seen == [["fragment_0.in_progress", "fragment_0.json"]]
     assert [path.name for path in folder.iterdir()] == ["fragment_0.json"]
-    with pytest.raises(OptionError, match="metadata: expected texts"):
+    with pytest.raises(OptionError, match="metadata: expected strings"):
         progress.FileSystemFragmentWriteProgress(str(folder), {"worker": 3})
 
 

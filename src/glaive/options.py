@@ -108,7 +108,7 @@ def shown(value: object, *, hidden: bool) -> str:
     """Return a value for a message; only its kind if it may be secret."""
     if not hidden:
         return f"{value!r:.80}"
-    kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+    kinds = {str: "a string", bool: "true or false", list: "a list", dict: "a table"}
     return next((kinds[kind] for kind in kinds if isinstance(value, kind)), "a number or a time")
 
 
@@ -230,7 +230,7 @@ def _listed(values: Collection[object]) -> str:
 
 
 SWITCH: Final = one_of(True, False)
-TEXT: Final = Kind("a text", _text, _filled)
+TEXT: Final = Kind("a string", _text, _filled)
 NAMES: Final = listed(TEXT)
 ANYTHING: Final = Kind("a value", lambda given: given, _json)
 _PLAIN: Final[dict[Any, Kind]] = {

@@ -346,7 +346,7 @@ class TestOpening:
         glaive.LanceDataset.drop(tmp_path / "t")
         glaive.write_dataset(TABLE, tmp_path / "t")
         for pickled in sent:
-            with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+            with pytest.raises(VersionNotFoundError, match="another dataset made in its place"):
                 pickle.loads(pickled)
 
     def test_memory_cannot_be_pickled(self) -> None:

@@ -95,7 +95,7 @@ def test_deleted_rows_do_not_come_back_by_a_fragment_of_an_older_version(
     if way == "rewrite":
         new = LanceFragment.create(tmp_path, rows(0, 10))
         made = LanceOperation.Rewrite([LanceOperation.RewriteGroup([old], [new])], [])
-    with pytest.raises(OptionError, match=r"with [01] deleted rows, and 2 are deleted"):
+    with pytest.raises(OptionError, match=r"with [01] deleted rows, but 2 are deleted"):
         glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
 
     assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == [0, 1, 2, 5, 6, 7, 8, 9]

@@ -52,7 +52,9 @@ def test_indices_that_share_a_folder_are_not_merged_one_after_the_other(tmp_path
     path.write_bytes(with_indices(path.read_bytes(), [first, copy]))
     opened = glaive.dataset(place)
     assert opened.to_table(filter="id = 7").num_rows == 1
-    with pytest.raises(CorruptFileError, match=r"index 'second'.*found that of index 'first'"):
+    with pytest.raises(
+        CorruptFileError, match=r"index 'second'.*found the folder of index 'first'"
+    ):
         opened.optimize.optimize_indices()
     opened.drop_index("second")
     opened.optimize.optimize_indices()

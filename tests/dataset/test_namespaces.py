@@ -119,7 +119,7 @@ def test_options_of_the_namespace_may_be_numbers() -> None:
     opened = glaive.dataset(namespace_client=catalogue, table_id=TABLE)
     assert opened.to_table() == ROWS
     told = Catalogue(place, storage_options={"expires_at_millis": [millis]})
-    with pytest.raises(StoreError, match="expected text for 'expires_at_millis', found list"):
+    with pytest.raises(StoreError, match="expected a string for 'expires_at_millis', found list"):
         glaive.dataset(namespace_client=told, table_id=TABLE)
 
 

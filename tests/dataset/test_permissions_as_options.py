@@ -112,12 +112,12 @@ def test_base_paths_are_allowed_by_storage_options_too(clone: tuple[str, str]) -
         ("allow_external_blobs", "ture", "expected true, false, a place such as"),
         ("allow_external_blobs", "[", "allow_external_blobs: not JSON"),
         ("allow_external_blobs", "[7]", "expected True, False, or a list of locations"),
-        ("allow_external_blobs", [b"MARKED"], "allow_external_blobs: expected texts"),
+        ("allow_external_blobs", [b"MARKED"], "allow_external_blobs: expected strings"),
         ("base_store_params", "[" * 100_000, "base_store_params: not JSON"),
         ("base_store_params", '{"s3://b": {"token": "MARKED"', "base_store_params: not JSON"),
         ("base_store_params", '{"s3://b": "MARKED"}', "expected a path or URI and a mapping"),
-        ("base_store_params", {"s3://b": {"k": b"MARKED"}}, "base_store_params: expected texts"),
-        ("aws_region", ["eu"], "expected text for 'aws_region'"),
+        ("base_store_params", {"s3://b": {"k": b"MARKED"}}, "base_store_params: expected strings"),
+        ("aws_region", ["eu"], "expected a string for 'aws_region'"),
     ],
 )
 def test_an_option_that_allows_nothing_is_refused_without_showing_it(
@@ -230,5 +230,5 @@ target = "d"
     assert facts is not None
     assert facts["rows"] == 1
     file.write_text(text.replace("allow_external_blobs", "aws_region"))
-    with pytest.raises(OptionError, match="storage_options: expected text for 'aws_region'"):
+    with pytest.raises(OptionError, match="storage_options: expected a string for 'aws_region'"):
         load(file)

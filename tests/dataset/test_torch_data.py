@@ -281,7 +281,7 @@ def test_rows_by_position_are_none_of_a_dataset_made_in_the_place_of_their_own(
     data = SafeLanceDataset(place)
     glaive.LanceDataset.drop(place)
     glaive.write_dataset({"id": np.arange(9, 18)}, place)
-    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+    with pytest.raises(VersionNotFoundError, match="another dataset made in its place"):
         data[0]
 
 

@@ -370,7 +370,7 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
         ({"reader_options": {"encoding": "undefined"}}, "encoding: expected .*, found 'undefined'"),
         ({"reader_options": {"sep": "§"}}, "sep: expected one character of ASCII"),
         ({"reader_options": {"decimal": ""}}, "decimal: expected one character of ASCII"),
-        ({"reader_options": {"null": "\udcff"}}, "null: expected a text"),
+        ({"reader_options": {"null": "\udcff"}}, "null: expected a string"),
         ({"job_id": "../x"}, "job_id: expected up to 128 letters"),
         ({"schema": "id bignum"}, "column id: no type 'bignum'"),
         ({"schema": f"id {'array<' * 2000}int{'>' * 2000}"}, "id: nested deeper than 64"),

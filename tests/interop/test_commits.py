@@ -90,7 +90,7 @@ class TestOverlays:
         before = glaive.dataset(path, version=1)
         told = before.read_transaction(2)
         assert told is not None
-        with pytest.raises(UnsupportedFeatureError, match="nor commit data overlays"):
+        with pytest.raises(UnsupportedFeatureError, match="does not support data overlays"):
             glaive.LanceDataset.commit(path, told, 1)
         with pytest.raises(UnsupportedFeatureError):
             before.delete("a = 1")

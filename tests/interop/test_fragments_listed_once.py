@@ -81,7 +81,7 @@ def test_a_new_fragment_does_not_take_the_place_of_the_first(tmp_path: Path) -> 
     new = glaive.fragment.LanceFragment.create(str(tmp_path), pa.table({"a": [3]}))
     known = dataset.get_fragments()[0].metadata
     operation = glaive.LanceOperation.Merge([new, known], dataset.lance_schema)
-    with pytest.raises(OptionError, match=r"fragment id 0.*New fragments.*behind all others"):
+    with pytest.raises(OptionError, match=r"fragment id 0.*New fragments.*after all others"):
         glaive.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
 

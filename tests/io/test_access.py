@@ -251,7 +251,7 @@ def test_values_to_be_copied_come_from_anywhere_but_fsspec(opened: list[Mapping[
         (["s3://b"], None, "base_store_params: expected storage options by base path"),
         ({"s3://b": "secret"}, None, "base_store_params: expected a path or URI and a mapping"),
         ({"": {}}, None, "base_store_params: expected a path or URI and a mapping"),
-        ({"s3://b": {"a": b"secret"}}, None, "storage_options: expected text for 'a'"),
+        ({"s3://b": {"a": b"secret"}}, None, "storage_options: expected a string for 'a'"),
         ({"s3://b/../c": {}}, None, "contains"),
         ({"s3:///c": {}}, None, "base_store_params: .*expected a bucket or host"),
         (None, "s3://b", "allow_external_blobs: expected True, False, or a list"),

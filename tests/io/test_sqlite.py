@@ -35,7 +35,7 @@ def change(file: Path, *statements: str) -> None:
 @pytest.mark.parametrize("wrong", ["path = x'ff'", "version = 'newest'"])
 def test_an_entry_of_other_types_is_an_error_that_shows_it(tmp_path: Path, wrong: str) -> None:
     change(register(tmp_path / "t"), f"UPDATE manifests SET {wrong}")
-    with pytest.raises(StoreError, match=r"its entry \(.*\) is no version and path"):
+    with pytest.raises(StoreError, match=r"expected a version and a path, found \(.*\)"):
         read(tmp_path / "t")
 
 

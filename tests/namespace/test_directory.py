@@ -366,7 +366,7 @@ def test_texts_of_a_manifest_table_that_are_not_utf8_are_named(tmp_path: Path, c
     texts = pa.ListArray.from_arrays([0, 1], text) if column == "base_objects" else text
     rows = rows.set_column(at, SCHEMA.field(at), texts.cast(SCHEMA.field(at).type))
     glaive.write_dataset(rows, tmp_path / "__manifest")
-    with pytest.raises(failures.InternalError, match=f"a text in {column} is not UTF-8"):
+    with pytest.raises(failures.InternalError, match=f"a string in {column} is not UTF-8"):
         call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
 
 
@@ -483,7 +483,9 @@ def test_a_table_is_not_dropped_where_another_one_lies(
     own = ManifestTable(str(tmp_path)).read()["own"].location
     call(catalogue, "register_table", ["in"], location="sub/in")
     call(catalogue, "register_table", ["t"], location=location.replace("OWN", str(own)))
-    both = f"the table '{dropped}' .* also that of the table '(own|t|in)'.* by deregister_table"
+    both = (
+        f"the table '{dropped}' .* also the folder of the table '(own|t|in)'.* by deregister_table"
+    )
     with pytest.raises(failures.InvalidTableStateError, match=both):
         call(catalogue, "drop_table", [dropped])
     assert call(catalogue, "list_tables", []).tables == ["in", "own", "t"]

@@ -144,7 +144,7 @@ def test_headers_are_sent_and_may_change() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("a", 5, "text, found int"), ("a", "x\u2603", "no header has"), ("é", "x", "no header has")],
+    [("a", 5, "string, found int"), ("a", "x\u2603", "no header has"), ("é", "x", "no header has")],
 )
 def test_headers_that_cannot_be_sent_are_named(name: str, value: Any, message: str) -> None:
     class Provider:

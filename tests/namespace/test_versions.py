@@ -321,7 +321,7 @@ def test_versions_of_other_places_are_not_those_of_the_catalogue(
 ) -> None:
     register = CatalogueManifestStore(catalogue, tuple(TABLE), str(tmp_path / "t"))
     for other in (tmp_path / "other", tmp_path / "t2", tmp_path):
-        with pytest.raises(UnsupportedFeatureError, match="not those of"):
+        with pytest.raises(UnsupportedFeatureError, match="not the versions of"):
             register.latest(str(other))
 
 

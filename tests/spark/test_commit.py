@@ -261,7 +261,7 @@ def test_rows_do_not_go_to_a_dataset_made_in_the_place_of_the_one_that_was_read(
     messages = run(writer, [[1]])
 
     driver: LanceArrowWriter = pickle.loads(pickle.dumps(writer))
-    with pytest.raises(CommitConflictError, match="another one made in its place"):
+    with pytest.raises(CommitConflictError, match="another dataset made in its place"):
         driver.commit(list(messages))
     assert glaive.dataset(uri).to_table().to_pydict() == {"x": [5], "id": [6]}
 

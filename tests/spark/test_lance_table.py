@@ -279,7 +279,7 @@ def test_types_of_columns_are_changed_by_names_of_spark(table: LanceTable, uri: 
 def test_columns_of_spark_are_refused_where_tasks_have_no_jvm(table: LanceTable) -> None:
     low: Any = functions.lit(1) < functions.lit(2)
 
-    with pytest.raises(OptionError, match=r"delete: expected a text .* merge"):
+    with pytest.raises(OptionError, match=r"delete: expected a string .* merge"):
         table.delete(low)
-    with pytest.raises(OptionError, match=r"update: expected a text .* merge"):
+    with pytest.raises(OptionError, match=r"update: expected a string .* merge"):
         table.update(set={"id": low})

@@ -149,9 +149,9 @@ def test_a_frame_does_not_become_one_of_a_dataset_made_in_the_place_of_its_own(
     glaive.LanceDataset.drop(numbers)
     glaive.write_dataset({"id": [-1], "emb": [[0.0, 0.0]], "text": ["none"]}, numbers)
 
-    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+    with pytest.raises(VersionNotFoundError, match="another dataset made in its place"):
         list(pickle.loads(pickle.dumps(reader)).read(part))
-    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+    with pytest.raises(VersionNotFoundError, match="another dataset made in its place"):
         reader.partitions()
 
 

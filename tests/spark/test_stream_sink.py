@@ -493,7 +493,7 @@ def test_options_are_taken_out_of_the_others() -> None:
         ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger: expected a number of bytes"),
         ({"merge_keys": "a,,b"}, "merge_keys: expected names"),
         ({"deduplicationMode": "x"}, "deduplicationMode: expected 'none' or 'netChanges'"),
-        ({"txnAppId": " "}, "txnAppId: expected a text"),
+        ({"txnAppId": " "}, "txnAppId: expected a string"),
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "give only one"),
     ],
 )

@@ -82,7 +82,9 @@ def test_queries_that_cannot_be_answered_are_refused(
         table.search(queries, "v")
     with pytest.raises(ColumnNotFoundError, match=r"Column query does not exist .*query_column"):
         table.searchText(queries, "text")
-    with pytest.raises(SchemaError, match="column 'v' of the queries: expected texts, found array"):
+    with pytest.raises(
+        SchemaError, match="column 'v' of the queries: expected strings, found array"
+    ):
         table.searchText(queries, "text", query_column="v", select=["text"])
     with pytest.raises(SchemaError, match="column 'id' of the queries: expected arrays of numbers"):
         table.search(queries, "v", query_column="id", select=["text"])

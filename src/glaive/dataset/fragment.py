@@ -110,7 +110,7 @@ def create_fragment(
         **given,
     )
     if not made:
-        raise SchemaError("create: there are no rows for a fragment")
+        raise SchemaError("create: expected rows for a fragment, found none")
     first: FragmentMetadata = made[0]
     if not any(file.fields for file in first.files):
         raise SchemaError("create: the rows have no columns. Give them at least one")

@@ -356,7 +356,7 @@ class LanceOperation:
 
         def to_table(self) -> TableOperation:
             raise UnsupportedFeatureError(
-                "DataOverlay: this version of glaive can neither read nor commit data overlays. "
+                "DataOverlay: this version of glaive does not support data overlays. "
                 "Use update, merge_insert or DataReplacement."
             )
 

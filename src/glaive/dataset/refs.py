@@ -805,7 +805,7 @@ def _source(dataset: OpenedVersion, reference: object) -> Referenced:
     number = source.manifest.version
     if number & DETACHED:
         raise OptionError(
-            f"version {number} of {source.store.uri} is detached: the first version of a clone or "
+            f"version {number} of {source.store.uri} is detached. The first version of a clone or "
             "branch has the number of its source, so it would have no newest version. Write the "
             "rows to another place, or make them a version of the history first."
         )

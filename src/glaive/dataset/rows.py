@@ -683,7 +683,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
                 raise
             quoted = f"'{text}'"
             raise type(error)(
-                f"updates: values are expressions: write {quoted!r} for a text. {error}"
+                f"updates: values are expressions: write {quoted!r} for a string. {error}"
             ) from None
         if not has_blobs_v2(schema.by_name[name]):
             refuse_blob_uses(bound[name].expression, schema.fields, f"updates: {name!r}")

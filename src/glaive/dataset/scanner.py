@@ -285,7 +285,7 @@ def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
         except (pa.ArrowException, *NO_PYTHON_VALUE) as error:
             raise FormatError(
                 f"column {name!r}: Python does not have a value: {error}. Leave the column out, or "
-                "use to_batches; `glaive verify --deep` finds damaged texts"
+                "use to_batches; `glaive verify --deep` finds damaged strings"
             ) from error
     return arrays
 

@@ -89,7 +89,7 @@ class Transaction:
         if not isinstance(self.operation, LanceOperation.BaseOperation):
             raise OptionError(f"operation: expected a LanceOperation, found {self.operation!r:.60}")
         if not isinstance(self.uuid, str):
-            raise OptionError(f"uuid: expected a text, found {self.uuid!r:.60}")
+            raise OptionError(f"uuid: expected a string, found {self.uuid!r:.60}")
         operation = table_operation(self.operation)
         if isinstance(operation, Append):  # maybe it was a part of a batch before
             operation = replace(operation, once=True)
@@ -132,7 +132,7 @@ def _checked_properties(given: object) -> dict[str, str]:
         isinstance(word, str) for entry in properties.items() for word in entry
     ):
         raise OptionError(
-            f"transaction_properties: expected texts by name, found {properties!r:.60}"
+            f"transaction_properties: expected strings by name, found {properties!r:.60}"
         )
     return dict(properties)
 
@@ -226,7 +226,7 @@ def commit_by_hand(
         )
     if message is not None:
         if not isinstance(message, str):
-            raise OptionError(f"commit_message: expected a text, found {message!r:.60}")
+            raise OptionError(f"commit_message: expected a string, found {message!r:.60}")
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
     transaction = _with_segments_brought_up(store, transaction, base)

@@ -357,7 +357,7 @@ def _encoding(given: Any) -> str:
 
 
 _CHARACTER = Kind("one character of ASCII", _character)
-_TEXT = Kind("a text", _unicode)
+_TEXT = Kind("a string", _unicode)
 _SEPARATORS = ",;\t|"
 """Characters that are between fields, and seldom in the name of an only column."""
 _SLICES = 64

@@ -487,7 +487,7 @@ def _check_chosen(schema: object) -> None:
         return
     if not isinstance(schema, pa.Schema):
         raise OptionError(
-            "schema: expected a pyarrow.Schema, or a text such as 'id bigint', found "
+            "schema: expected a pyarrow.Schema, or a string such as 'id bigint', found "
             f"{schema!r:.80}"
         )
     for name, count in Counter(schema.names).items():

@@ -74,7 +74,7 @@ def open_store(
     """
     text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(text, str):
-        raise OptionError(f"uri: expected a path or a URI as text, found {uri!r}")
+        raise OptionError(f"uri: expected a path or a URI as string, found {uri!r}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     check_root(text, is_local=False)
@@ -111,7 +111,7 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
     if is_known(scheme):
         return connect_fsspec(text, options)
     raise OptionError(
-        f"{text}: no object store for the unknown scheme {scheme!r}; known are a plain path, "
+        f"{text}: no object store for the unknown scheme {scheme!r}. Known: a plain path, "
         f"{', '.join(SCHEMES)}, and the schemes of fsspec if it is installed "
         "(pip install 'glaive[fsspec]')"
     )
@@ -472,7 +472,7 @@ def ask_for_table(
             f"the namespace reports no location for the table {list(path)}: it was not found"
         )
     if not isinstance(location, str):
-        raise _wrong(path, "a text as location", location)
+        raise _wrong(path, "a string as location", location)
     reported = _reported(answer, path)
     options = storage_options
     if reported is not None:

@@ -156,7 +156,7 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
                 if status.st_size < len(data):
                     raise StoreError(
                         f"cannot read {full}: the system says that it has {status.st_size} bytes, "
-                        "and has more. It is no file of a disk: check the path."
+                        "and has more. It is not a file on a disk: check the path."
                     )
                 data = b"".join([data, *_rest(fd, len(data), status.st_size, full)])
         finally:

@@ -208,7 +208,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
     try:
         parts = urlsplit(text)
     except ValueError as error:  # half of an IPv6 address, or letters that equal a slash
-        raise OptionError(f"{prefix}{text!r:.200} is no file URI: {error}") from None
+        raise OptionError(f"{prefix}{text!r:.200} is not a file URI: {error}") from None
     if parts.netloc not in ("", "localhost"):
         raise OptionError(
             f"{prefix}{text!r}: a file URI cannot name another machine; write "

@@ -138,8 +138,8 @@ def require_client_threads(uri: str, *, is_remote: bool) -> None:
     _Threads.started = True
     if _Threads.left_behind and is_remote:
         raise StoreError(
-            f"cannot reach {uri}: this process was forked from one that had made requests to a "
-            "bucket, and the client's threads (obstore) stayed there. Start processes by "
+            f"cannot reach {uri}: this process was forked from a process that had made requests to "
+            "a bucket, and the client's threads (obstore) stayed there. Start processes by "
             "'forkserver' or 'spawn' (multiprocessing_context='forkserver' of a DataLoader), or "
             "fork before the first request."
         )

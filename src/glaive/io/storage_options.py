@@ -217,7 +217,7 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
     plain: dict[str, str] = {}
     for key, value in (options or {}).items():
         if not isinstance(key, str):
-            raise OptionError(f"storage_options: expected text as key, found {key!r}")
+            raise OptionError(f"storage_options: expected a string as key, found {key!r}")
         if isinstance(value, bool):
             plain[key] = "true" if value else "false"
         elif isinstance(value, str | int | float):
@@ -226,7 +226,7 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
             plain[key] = _json(key, value)
         else:
             kind = type(value).__name__  # not the value, which may be a secret
-            raise OptionError(f"storage_options: expected text for {key!r}, found {kind}")
+            raise OptionError(f"storage_options: expected a string for {key!r}, found {kind}")
     return plain
 
 
@@ -238,7 +238,7 @@ def _json(key: str, value: object) -> str:
         return json.dumps(value, default=dict)
     except (TypeError, ValueError, RecursionError):
         raise OptionError(
-            f"{key}: expected texts, or options by place, found a {type(value).__name__} of others"
+            f"{key}: expected strings or options by path, found a {type(value).__name__} of others"
         ) from None
 
 

@@ -263,7 +263,7 @@ class DirectoryNamespace(
             raise TableNotFoundError(f"Table not found: {text_of(path)} was deregistered")
         raise TableNotFoundError(
             f"Table not found: the table {text_of(path)!r:.200} was not found in {self.store.uri}. "
-            "list_tables names those that are there"
+            "list_tables returns the existing tables"
         )
 
     def _open(self, request: object) -> LanceDataset:

@@ -76,7 +76,7 @@ def check_name(name: str) -> str:
         raise InvalidInputError(f"name {name!r:.60}: expected 1 to {LONGEST_NAME} characters")
     if name.startswith((".", "__")) or name.endswith((".", " ")):
         raise InvalidInputError(
-            f"name {name!r}: names neither begin with '.' or '__' nor end with '.' or a space"
+            f"name {name!r}: names must not begin with '.' or '__', or end with '.' or a space"
         )
     for character in name:
         if character in '/\\:*?"<>|%#$' or unicodedata.category(character).startswith("C"):

@@ -374,8 +374,8 @@ def refuse_shared(
     if other is not None:
         raise InvalidTableStateError(
             f"nothing of the table {text_of(path)!r:.200} is deleted: its folder {folder!r:.200} "
-            f"is also that of the table {other!r:.200}, or one lies in the other. Take one of them "
-            "out by deregister_table, which leaves the data"
+            f"is also the folder of the table {other!r:.200}, or contains it, or is in it. Remove "
+            "one of them by deregister_table, which leaves the data"
         )
 
 
@@ -418,7 +418,7 @@ def _rows_of(opened: LanceDataset) -> Rows:
         kind: Any = found.field(name).type if name in found.names else pa.string()
         texts = kind.value_type if name == "base_objects" and pa.types.is_list(kind) else kind
         if not pa.types.is_string(texts):
-            raise InternalError(f"{opened.uri}: expected texts in {name}, found {kind}")
+            raise InternalError(f"{opened.uri}: expected strings in {name}, found {kind}")
     wanted = [name for name in names if name in found.names]
     batches = opened.to_batches(columns=wanted, batch_size=_BATCH, batch_size_bytes=_BATCH_BYTES)
     rows: Rows = {}
@@ -426,7 +426,7 @@ def _rows_of(opened: LanceDataset) -> Rows:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             damaged = damaged_text(column)
             if damaged is not None:
-                raise InternalError(f"{opened.uri}: a text in {name} is not UTF-8: {damaged}")
+                raise InternalError(f"{opened.uri}: a string in {name} is not UTF-8: {damaged}")
         for given in batch.to_pylist():
             row = _row_of(given)
             if row.id in rows:
@@ -606,7 +606,7 @@ class DirectoryNamespaces:
 
 def _not_found(name: str) -> NamespaceNotFoundError:
     return NamespaceNotFoundError(
-        f"Namespace not found: {name!r:.200}. list_namespaces names those that are there"
+        f"Namespace not found: {name!r:.200}. list_namespaces returns the existing namespaces"
     )
 
 

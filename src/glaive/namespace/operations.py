@@ -299,7 +299,7 @@ def answer_of(
     start = _shown(data, 80, secrets)
     if operation.answer == "text":
         if not isinstance(found, str):
-            raise InternalError(f"answer of {where}: expected a text, found {start}")
+            raise InternalError(f"answer of {where}: expected a string, found {start}")
         return found
     if operation.answer == "count" and isinstance(found, int):
         found = {"count": found}

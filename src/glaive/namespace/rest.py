@@ -392,7 +392,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         for key, text in headers.items():
             if not isinstance(text, str):  # what a provider gave
                 kind = type(text).__name__
-                raise InvalidInputError(f"header {key!r:.60}: expected a text, found {kind}")
+                raise InvalidInputError(f"header {key!r:.60}: expected a string, found {kind}")
             if any(mark in f"{key}{text}" for mark in "\r\n\0"):
                 raise InvalidInputError(f"header {key!r:.60}: line breaks are not possible")
             if not key.isascii() or max(text, default="") > "\xff":

@@ -212,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             parts = urlsplit(self.path)
         except ValueError as error:
-            raise InvalidInputError(f"{self.path!r:.80} is no address: {error}") from None
+            raise InvalidInputError(f"{self.path!r:.80} is not an address: {error}") from None
         query = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}
         method, operation, fields = _route(verb, parts.path, query.pop("delimiter", DELIMITER))
         kind = getattr(interface, operation.classes(method)[0])
@@ -287,7 +287,7 @@ def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[s
             elif method == "list_all_tables":
                 fields["id"] = []
             return method, operation, fields
-    raise error_of(0, f"{verb} {path[:200]}: there is no such operation")
+    raise error_of(0, f"{verb} {path[:200]}: the operation does not exist")
 
 
 def _without_query(line: str) -> str:

@@ -339,7 +339,7 @@ class TableOperations(ABC):
             found = self._tagged(request).tags.list()
         if tag not in found:
             raise TableTagNotFoundError(
-                f"{_name(request)} has no tag {tag!r:.80}; list_table_tags names those there are"
+                f"{_name(request)} has no tag {tag!r:.80}. list_table_tags returns all tags"
             )
         facts: dict[str, Any] = {name: found[tag].get(name) for name in ("version", "branch")}
         return interface.GetTableTagVersionResponse(**facts)

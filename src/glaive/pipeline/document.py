@@ -45,7 +45,7 @@ def chosen_parameters(
     for name, default in defaults.items():
         if not isinstance(default, str | int | float | bool):
             raise OptionError(
-                f"{where}, key parameters.{name}: expected a text, a number, true or false, found "
+                f"{where}, key parameters.{name}: expected a string, number, true or false, found "
                 f"{shown(default, hidden=name in credentials)}"
             )
     for name, value in given.items():

@@ -540,8 +540,8 @@ def refuse_no_texts(options: Mapping[str, str]) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise OptionError(
-                f"{key}: the character at {error.start} is half of a surrogate pair, and Spark has "
-                "no such texts. Rename what has this name, or check how the text was decoded"
+                f"{key}: the character at {error.start} is half of a surrogate pair, and Spark "
+                "cannot represent it. Rename what has this name, or check how it was decoded"
             ) from None
 
 
@@ -598,7 +598,7 @@ def _plain(value: Any) -> Any:
         return value.to_pylist()
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise OptionError(f"expected numbers, texts, lists and mappings, found {value!r:.80}")
+    raise OptionError(f"expected numbers, strings, lists and mappings, found {value!r:.80}")
 
 
 def _uri(options: Mapping[str, str]) -> str:

@@ -393,7 +393,7 @@ class SparkJob:
         if given is None:
             return cls(spark, str(uuid4()), transaction=transaction)
         if not isinstance(given, str) or not given:
-            raise OptionError(f"job_id: expected a text that names this change, found {given!r}")
+            raise OptionError(f"job_id: expected a string for this change, found {given!r}")
         return cls(spark, given, named=True, transaction=transaction)
 
     @property

@@ -98,7 +98,7 @@ def application_id(
     if not location:
         raise OptionError(
             "the sink needs .option('checkpointLocation', ...) of the query, or 'txnAppId', a name "
-            "that stays the same when the query starts again: batches are recognised by it"
+            "that stays the same when the query starts again. It identifies batches"
         )
     if location.startswith("file:/"):
         location = "/" + location.removeprefix("file:").lstrip("/")
@@ -219,8 +219,8 @@ def _last_of_each_key(
         key = ", ".join(f"{name}={first[at]!r:.60}" for name, at in zip(keys, names, strict=True))
         raise SchemaError(
             f"{first['position_count']} rows of one batch have the key {key}. Give the option "
-            "merge_order_by, a column of which the highest value wins, or make keys unique before "
-            "the sink"
+            "merge_order_by, a column whose highest value wins, or make keys unique before the "
+            "sink"
         )
     chosen = last["position_last"].to_numpy()
     loose = np.flatnonzero(~np.asarray(valid))

@@ -117,7 +117,7 @@ def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest
         if start < min(here, there):
             raise UnsupportedFeatureError(
                 f"version {restored.version} of {store.uri} is detached, and cannot be restored: "
-                "rows or columns of it have ids that the history may have given to others since. "
+                "the history may have given the ids of its rows or columns to others meanwhile. "
                 "Read it, and overwrite the dataset with its rows instead."
             )
 
@@ -546,8 +546,8 @@ class _Commit:
             ) from refusal
         raise CommitContentionError(
             f"other writers of {self.store.uri} were first {attempt + 1} times{within}; the "
-            f"newest version is {self.base.version if self.base else 0}. There is no conflict: "
-            f"repeat the commit, or allow {remedy}."
+            f"newest version is {self.base.version if self.base else 0}. The changes do not "
+            f"conflict: repeat the commit, or allow {remedy}."
         )
 
     def _put(self, draft: Draft, encoded: bytes, *, complete: bool) -> Manifest | None:

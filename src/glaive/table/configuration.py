@@ -53,7 +53,7 @@ def string_map(what: str, given: object, *, removes: bool = False) -> dict[str, 
     try:
         entries = dict(entries)
     except (TypeError, ValueError):
-        raise OptionError(f"{what}: expected a mapping of texts, found {given!r:.80}") from None
+        raise OptionError(f"{what}: expected a mapping of strings, found {given!r:.80}") from None
     values = str | None if removes else str
     wrong = {
         key: value

@@ -61,10 +61,10 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
     """
     if fragment.id != number and fragment.HasField("deletion_file"):
         raise OptionError(
-            f"the transaction adds a fragment with the id {fragment.id} and deleted rows, and as a "
-            f"new fragment it would get the id {number}: the file of its deletions would not be "
-            "found. Add fragments as they were written; change those of the dataset by a delete, "
-            "an update or a merge of all fragments, or write their rows again."
+            f"the transaction adds a fragment with the id {fragment.id} and deleted rows. As a new "
+            f"fragment it would get the id {number}, so its deletion file would not be found. Add "
+            "fragments as they were written. To change fragments of the dataset, use a delete, an "
+            "update or a merge of all fragments, or write their rows again."
         )
     fragment.id = number
 
@@ -93,7 +93,7 @@ def check_deletions_stay(base: Manifest, fragments: Sequence[Fragment]) -> None:
     if len(fewer):
         first = fewer[0]
         raise OptionError(
-            f"the transaction has fragment {numbers[first]} with {stated[first]} deleted rows, and "
+            f"the transaction has fragment {numbers[first]} with {stated[first]} deleted rows, but "
             f"{before[first]} are deleted in the newest version: they would come back. Give the "
             "version that the fragment was read from as the read version, or change it as it is."
         )

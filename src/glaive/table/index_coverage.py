@@ -577,8 +577,8 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
     looked_at = len(coverage) * sum(1 + len(old) + len(new) for old, new in groups)
     if looked_at > _MAX_FOLLOWED:
         raise UnsupportedFeatureError(
-            f"the entry {REUSE_INDEX} of the index section has {len(groups)} groups of fragments, "
-            f"to be looked up for {len(coverage)} segments: {looked_at} looks; at most "
+            f"the entry {REUSE_INDEX} of the index section has {len(groups)} groups of fragments "
+            f"for {len(coverage)} segments. This needs {looked_at} lookups, and at most "
             f"{_MAX_FOLLOWED} are supported. Drop this entry, as an index of that name, or indices."
         )
     known: dict[bytes, bytes] = {}

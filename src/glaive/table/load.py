@@ -587,8 +587,8 @@ def check_same(there: Manifest, identity: VersionIdentity) -> None:
     """
     if there.identity != identity:
         raise VersionNotFoundError(
-            f"version {identity[0]} of {there.where} is not the one that was opened before: the "
-            "dataset was deleted, and another one made in its place. Open the dataset again."
+            f"version {identity[0]} of {there.where} is not the version that was opened before: "
+            "the dataset was deleted, and another dataset made in its place. Open it again."
         )
 
 

@@ -136,7 +136,7 @@ class CatalogueManifestStore:
             if not root.startswith(start):
                 raise UnsupportedFeatureError(
                     f"table {list(self.table_id)}: its catalogue manages the versions of the table "
-                    f"and of its branches, not those of {root}"
+                    f"and of its branches, but not the versions of {root}"
                 )
             branch = root.removeprefix(start)
         asked = {"branch": branch, **fields}
@@ -311,7 +311,7 @@ class SqliteManifestStore:
                 return None
             version, path, size, e_tag = row
             if not (isinstance(version, int) and isinstance(path, str)):  # columns take any type
-                raise sqlite3.DatabaseError(f"its entry {row!r:.200} is no version and path")
+                raise sqlite3.DatabaseError(f"expected a version and a path, found {row!r:.200}")
         return ManifestEntry(version=version, path=path, size=size, e_tag=e_tag)
 
     @contextmanager

@@ -222,9 +222,9 @@ def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
         if not isinstance(error.__cause__, ObjectNotFoundError):
             raise
         raise CommitError(
-            f"version {version} of {store.uri} may or may not have been committed: it was there "
-            "when it was to be made, and nobody can say by whom, as it was cleaned up since. Look "
-            "whether the newest version has the change before you repeat it."
+            f"version {version} of {store.uri} may or may not have been committed: it existed "
+            "already, but was cleaned up before glaive could read who made it. Check whether the "
+            "newest version has the change before you repeat it."
         ) from error
 
 

@@ -114,7 +114,7 @@ def is_branch_name(name: object) -> bool:
 def wrong_in_branch(name: object) -> str | None:
     """Return the rule for branch names that a name breaks, in pylance's words."""
     if not isinstance(name, str):
-        return "the name of a branch is a text"
+        return "the name of a branch must be a string"
     parts = name.split("/")
     segment = next((one for one in parts if not NAME.fullmatch(one) or one == "."), "")
     rules = {
@@ -298,7 +298,7 @@ def _kind_of(value: object) -> str:
         case bool():
             return "true or false"
         case str():
-            return f"a text of {len(value)} characters"
+            return f"a string of {len(value)} characters"
         case int() | float():
             return "another number"
         case list():

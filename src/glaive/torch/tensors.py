@@ -102,7 +102,7 @@ def _tensor(name: str, column: Any, hf_converter: Any, *, uint64_as_int64: bool)
         found = _objects(name, column, uint64_as_int64=uint64_as_int64)
     if found is None:
         raise SchemaError(
-            "Only support FixedSizeList<f16/bf16/f32/f64> or numeric/bfloat16 values, texts, "
+            "Only support FixedSizeList<f16/bf16/f32/f64> or numeric/bfloat16 values, strings, "
             f"lists and structs of these, got: {kind} in column {name!r}. Leave the column out, "
             f'convert it, as in columns={{"{name}": "cast({name} as bigint)"}}, or pass a '
             "to_tensor_fn"

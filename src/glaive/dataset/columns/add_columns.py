@@ -483,7 +483,7 @@ def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments
         for _, batch in batches(position):
             return as_batch(udf(batch.slice(0, 1)), None, None).schema
     raise OptionError(
-        "output_schema cannot be inferred, because there are no rows to call the function with. "
+        "output_schema cannot be inferred, because the function cannot be called without rows. "
         "Specify it: batch_udf(output_schema=...)"
     )
 

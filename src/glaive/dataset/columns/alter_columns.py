@@ -281,8 +281,8 @@ def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[in
         raise SchemaError(
             f"Cannot cast column {path!r}: it cannot be cast from {old.arrow_type} to {data_type}. "
             "Casts are possible within integers, floats, strings, binary, dates, times, durations "
-            "and decimals, or lists of these; otherwise add a column with an expression and drop "
-            "this one."
+            "and decimals, or lists of these. For another cast, add a column with an expression "
+            "and drop this one."
         )
     metadata: Any = {
         key: value

@@ -128,7 +128,7 @@ def _merged(
         first = next(name for name, profile in PROFILES.items() if profile.grows_structs)
         raise UnsupportedFeatureError(
             f"column {path!r}: files of format {profile.version} cannot add members to a struct; "
-            f"those of {first} and later can"
+            f"files of format {first} and later can"
         )
     known = {child.name: child for child in old.children}
     children: list[Field] = list(old.children)

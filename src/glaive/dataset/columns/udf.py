@@ -424,8 +424,8 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
         )
     if rows is not None and result.num_rows != rows:
         raise SchemaError(
-            f"new batch has different size with the source batch: {rows} != {result.num_rows}: the "
-            "function for new columns must return one row for each that it is given"
+            f"new batch has different size with the source batch: {rows} != {result.num_rows}. The "
+            "function for new columns must return one row for each row of its input"
         )
     return result
 

@@ -592,7 +592,7 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     entries = _given_parameters(dataset, segments)
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
-        raise OptionError("segments: expected those of one kind, over one column")
+        raise OptionError("segments: expected segments of one kind, over one column")
     brought = brought_up_to(dataset.store, dataset.manifest, entries)
     _covered_once(brought)
     return Index.from_wire(merge_segments(dataset, brought))

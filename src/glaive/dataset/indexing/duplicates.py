@@ -193,7 +193,7 @@ def opened_segment(snapshot: Snapshot, segment: IndexedSegment) -> OpenedVectorI
     """Open a segment of a vector index; raise an ``OptionError`` for another kind."""
     opened = SnapshotIndices.of(snapshot).open(segment)
     if not isinstance(opened, OpenedVectorIndex):
-        raise OptionError(f"segment {UUID(bytes=segment.uuid)} is none of a vector index")
+        raise OptionError(f"segment {UUID(bytes=segment.uuid)} does not belong to a vector index")
     return opened
 
 

@@ -141,8 +141,8 @@ def index_segments(
         if entry.uuid.uuid in owners:
             raise CorruptFileError(
                 f"folder of a segment of index {entry.name!r}",
-                expected="one of its own",
-                found=f"that of index {owners[entry.uuid.uuid]!r}",
+                expected="its own folder",
+                found=f"the folder of index {owners[entry.uuid.uuid]!r}",
                 where=manifest.where,
             )
         owners[entry.uuid.uuid] = entry.name

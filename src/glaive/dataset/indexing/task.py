@@ -130,8 +130,8 @@ def suited(
     stored: Any = field.type
     if pa.types.is_list(stored) or pa.types.is_large_list(stored):
         raise OptionError(
-            f"recall: column {field.name!r} has several vectors in a row, of which none is "
-            "measured. Leave it out, and set nprobes and refine_factor when searching"
+            f"recall: column {field.name!r} has several vectors in a row, whose recall cannot "
+            "be measured. Leave recall out, and set nprobes and refine_factor when searching"
         )
     said = ("num_partitions", "target_partition_size", "ivf_centroids", "ivf_centroids_file")
     if "HNSW" not in kind and all(made.get(name) is None for name in said):

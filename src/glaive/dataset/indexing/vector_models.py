@@ -325,7 +325,7 @@ def _index_of(snapshot: Snapshot, name: str) -> LogicalIndex:
         raise missing_index(snapshot.manifest, name)
     index = next((one for one in SnapshotIndices.of(snapshot).all if one.name == name), None)
     if index is None or not _is_of_vectors(index):
-        raise OptionError(f"index_name: {name!r} is no vector index with rows")
+        raise OptionError(f"index_name: {name!r} is not a vector index with rows")
     return index
 
 

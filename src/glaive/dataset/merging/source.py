@@ -469,7 +469,7 @@ def check_source(
     if clauses.does_nothing:
         raise OptionError(
             "The merge insert job is not configured to change the data in any way: the merge has "
-            "no clauses: add some, such as when_matched_update_all() and "
+            "no clauses. Add clauses, such as when_matched_update_all() and "
             "when_not_matched_insert_all()"
         )
     check_column_texts(schema, clauses.by_source_condition, clauses.update_condition)

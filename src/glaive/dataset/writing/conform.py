@@ -115,9 +115,7 @@ def check_names(names: Collection[str]) -> None:
                 f"column {name!r}: the name is reserved for row ids and cannot be used. Rename it."
             )
         if not name:
-            raise SchemaError(
-                "a column has the empty name, by which nobody could ask for it. Rename it."
-            )
+            raise SchemaError("a column has an empty name, so nobody could select it. Rename it.")
         if "." in name:
             raise SchemaError(
                 f"column {name!r}: a top level field cannot contain `.`, which separates members "
@@ -171,8 +169,8 @@ def check_same_columns(given: Collection[str], wanted: Collection[str]) -> None:
     if sorted(given) != sorted(wanted):
         raise SchemaError(
             f"rows have the columns {', '.join(given)}, expected {', '.join(wanted)}. All batches "
-            "need the same columns, and those of the schema if one is given: rename, add or drop "
-            "columns first."
+            "need the same columns, or the columns of the schema if you give one. Rename, add or "
+            "drop columns first."
         )
 
 
@@ -202,7 +200,7 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
         if lost is not None:
             raise SchemaError(
                 f"column {field.name!r}: the values have a member {lost!r}, which {wanted} lacks. "
-                "All batches need the same members, and those of the schema if one is given."
+                "All batches need the same members, or the members of the schema if you give one."
             )
         return to_type(array, wanted, f"column {field.name!r}")
     except _REFUSALS as error:

@@ -92,7 +92,7 @@ class FileSystemFragmentWriteProgress(FragmentWriteProgress):
         self._metadata = dict(metadata or {})
         self._store: ObjectStore | None = None
         if any(not isinstance(one, str) for pair in self._metadata.items() for one in pair):
-            raise OptionError(f"metadata: expected texts, found {metadata!r:.80}")
+            raise OptionError(f"metadata: expected strings, found {metadata!r:.80}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_store": None}

@@ -210,8 +210,8 @@ def one_row_per_key(
     pairs, complete = equalities(condition, name)
     if not complete:
         raise OptionError(
-            "onDuplicateSource: the condition of the merge must be a text of equalities of "
-            "columns of the table's alias and the source's, such as 't.id = s.id and "
+            "onDuplicateSource: the condition of the merge must be a string of equalities between "
+            "columns of the table and of the source, such as 't.id = s.id and "
             f"t.day = s.day', found {condition!r}"
         )
     column = F.col(quoted_name(by) if by in source.columns else by)

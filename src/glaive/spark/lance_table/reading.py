@@ -621,7 +621,7 @@ class TableSearch(TableHandle):
             raise ColumnNotFoundError.among(work.queries, queries.columns, where=where)
         given_type = queries.schema[work.queries].dataType
         if not isinstance(given_type, ArrayType if work.score == "_distance" else StringType):
-            what = "arrays of numbers" if work.score == "_distance" else "texts"
+            what = "arrays of numbers" if work.score == "_distance" else "strings"
             raise SchemaError(
                 f"column {work.queries!r} of the queries: expected {what}, found "
                 f"{given_type.simpleString()}. query_column names another one"

@@ -264,8 +264,8 @@ def _refuse_columns(method: str, *given: object) -> None:
     for one in given:
         if isinstance(one, Column):
             raise OptionError(
-                f'{method}: expected a text in the language of filters, such as "id < 5", found '
-                f"{one!r}: its tasks have no JVM. Write it as a text, or use a merge, whose "
+                f'{method}: expected a string in the language of filters, such as "id < 5", found '
+                f"{one!r}: its tasks have no JVM. Write it as a string, or use a merge, whose "
                 "conditions and values may be columns"
             )
 
@@ -377,7 +377,7 @@ def arrow_type(method: str, given: Any) -> pa.DataType:
     try:
         parsed = DataType.fromDDL(given) if isinstance(given, str) else given
     except PySparkException as error:
-        raise OptionError(f"{method}: {given!r} is no type of Spark: {error}") from error
+        raise OptionError(f"{method}: {given!r} is not a type of Spark: {error}") from error
     if not isinstance(parsed, DataType):
         raise OptionError(f"{method}: expected a type of Spark or Arrow, found {given!r}")
     columns = stored_schema(StructType().add("column", parsed), ())

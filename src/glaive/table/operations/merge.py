@@ -116,8 +116,8 @@ class Merge(TableOperation):
         if len(self.fragments) < base.num_fragments:
             raise OptionError(
                 f"Merge operation reduced fragment count from {base.num_fragments} to "
-                f"{len(self.fragments)}: it lists all fragments of the new version, so that the "
-                "rows of the others would be lost. Add these, changed or not."
+                f"{len(self.fragments)}: it must list all fragments of the new version. "
+                "Otherwise their rows would be lost. Add the missing fragments, changed or not."
             )
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
@@ -175,8 +175,8 @@ class Merge(TableOperation):
         if twice:
             raise OptionError(
                 f"Merge operation contains duplicate fragment id {twice[0]}: list each fragment "
-                "once. New fragments have the id 0, behind all others, or an own one that was "
-                "reserved."
+                "once. New fragments have the id 0 and come after all others, or have a reserved "
+                "id."
             )
         return frozenset(zeros.tolist())
 
@@ -279,8 +279,8 @@ class Project(TableOperation):
                 raise SchemaError(
                     f"Project: {field.name!r} of type {field.logical_type} has the id {field.id}, "
                     f"which is {known.name!r} of type {known.logical_type}: values are found by "
-                    "ids, which a pyarrow.Schema has from 0 on. Give columns of the dataset, as in "
-                    "dataset.lance_schema.project(names)"
+                    "ids, and a pyarrow.Schema gets ids from 0 on. Give columns of the dataset, as "
+                    "in dataset.lance_schema.project(names)"
                 )
 
 

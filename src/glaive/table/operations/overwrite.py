@@ -598,7 +598,7 @@ class Publish(Overwrite):
             if is_new and fragment.HasField(_in_column(kind)):
                 raise UnsupportedFeatureError(
                     f"fragment {fragment.id} of {self.source.where} has row versions in a file, "
-                    "which cannot become those of another branch. Compact the branch first"
+                    "which would be wrong in another branch. Compact the branch first"
                 )
             name = f"inline_{kind}_versions"
             data: bytes = getattr(fragment, name)
