@@ -326,8 +326,8 @@ def test_a_text_in_single_quotes_is_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("updates", "says"),
     [
-        ({"name": "hello"}, r"values are expressions: write \"'hello'\" for a text"),
-        ({"name": "hello world"}, r"values are expressions: write \"'hello world'\" for a text"),
+        ({"name": "hello"}, r"values are expressions: write \"'hello'\" for a string"),
+        ({"name": "hello world"}, r"values are expressions: write \"'hello world'\" for a string"),
         ({"id": "hello"}, "No field named hello[.] Columns"),
         ({"id": 3}, "updates: expected an expression, as a string, for 'id': '3', found 3"),
         ({"id": None}, "updates: expected an expression, as a string, for 'id': '1' or "),

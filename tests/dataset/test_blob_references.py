@@ -401,7 +401,7 @@ def test_what_is_no_uri_ends_in_an_error_that_names_the_column(uri: str, tmp_pat
     glaive.write_dataset(rows([uri]), where, allow_external_blob_outside_bases=True)
     for allowed in (False, True):
         dataset = glaive.dataset(where, allow_external_blobs=allowed)
-        with pytest.raises(OptionError, match=r"column 'b': .* is no file URI"):
+        with pytest.raises(OptionError, match=r"column 'b': .* is not a file URI"):
             dataset.take_blobs("b", indices=[0])
         assert len(dataset.to_table()) == 1
         dataset.optimize.compact_files()
