@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -125,6 +125,7 @@ def _reader(
         whole = [name for name in schema.names if not isinstance(columns, dict)]
         known = {name: schema.field(name) for name in whole}
         return reader, pa.schema([known.get(field.name, field) for field in reader.schema])
+    from glaive.arrow.validation import damaged_text
     from glaive.ingestion.formats import format_named
     from glaive.ingestion.sources import Piece, Rejects
     from glaive.ingestion.task import conformed, whole_rows
@@ -140,9 +141,14 @@ def _reader(
         for file in files:
             piece = Piece(file, 0, None, file.size)
             for part in whole_rows(piece, source_format, schema, Rejects(keep=False)):
-                yield from conformed(part, schema)
+                for batch in conformed(part, schema):
+                    # Parquet passes on texts that are not UTF-8 without a word.
+                    fault = next(filter(None, map(damaged_text, batch.columns)), None)
+                    if fault is not None:
+                        raise FormatError(f"{file.uri} is damaged: {fault}")
+                    yield batch
 
-    return pa.RecordBatchReader.from_batches(schema, _sound(rows(), source)), schema
+    return pa.RecordBatchReader.from_batches(schema, rows()), schema
 
 
 def _columns_of(
@@ -181,22 +187,6 @@ def _files_of(source: str) -> list[SourceFile]:
     if not found:
         raise click.ClickException(f"{source} has no files")
     return list({os.path.realpath(file.uri): file for file in found}.values())[::-1]
-
-
-def _sound(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
-    """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
-    from glaive.arrow.validation import damaged_text
-    from glaive.io.failures import as_store_errors
-
-    try:
-        with as_store_errors(source, "read"):
-            for batch in batches:
-                fault = next(filter(None, map(damaged_text, batch.columns)), None)
-                if fault is not None:
-                    raise FormatError(f"{source} is damaged: {fault}")
-                yield batch
-    except pa.ArrowInvalid as error:
-        raise FormatError(f"{source}: {error}") from error
 
 
 def write_file(reader: pa.RecordBatchReader, target: Path, kind: str) -> int:
