@@ -80,7 +80,7 @@ def blob_field(
 
 # --- Convert rows for blob columns: binary to blobs, with missing storage members.
 # From format 2.2 on a binary column with ``lance-encoding:blob`` becomes a column of type
-# ``lance.blob.v2``, because later formats have no pages for the first kind of blobs.
+# ``lance.blob.v2``. Later formats have no pages for the first kind of blobs.
 
 _FIRST, _NAME = BLOB.encode(), EXTENSION_NAME.encode()
 _SHORT = 2

@@ -169,7 +169,7 @@ class FragmentChanges:
         Raises
         ------
         SchemaError
-            The rows do not fit the dataset, or there are no rows.
+            The rows do not fit the dataset, or the input has no rows.
         """
         mode = options.pop("mode", "append")
         return create_fragment(dataset_uri, data, fragment_id, schema, mode, options)

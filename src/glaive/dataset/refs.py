@@ -699,8 +699,8 @@ def _begun_branch(
     except DatasetExistsError as error:
         name = clone.branch_name
         raise RefExistsError(
-            f"branch {name} already exists: {root.uri} has versions of it, maybe of one that is "
-            "being made, or whose making or deletion was stopped. Check it out, delete it, or "
+            f"branch {name} already exists: {root.uri} has versions of it. Another process may "
+            "be making it, or its making or deletion was stopped. Check it out, delete it, or "
             "choose another name."
         ) from error
 

@@ -118,10 +118,10 @@ class RemoteReader:
     mapped = False
 
     def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
-        """Do nothing: there is no map."""
+        """Do nothing, because remote objects have no map."""
 
     def advise_pattern(self, pattern: str) -> None:
-        """Do nothing: there is no map."""
+        """Do nothing, because remote objects have no map."""
 
     def close(self) -> None:
         """Do nothing: nothing is kept open."""

@@ -434,7 +434,7 @@ def register(spark: SparkSession) -> None:
     """Register ``format("lance")`` and its second name ``format("glaive")`` in a session.
 
     Spark finds the source by itself if glaive is installed for its workers (through the module
-    ``pyspark_glaive``). The second name is for sessions in which ``lance`` is a JVM connector.
+    ``pyspark_glaive``). The second name is for sessions with a JVM connector of the name ``lance``.
     ``register`` makes Spark hide options of object stores. With Spark Connect, Spark also hides
     them in the requests on its page and in its event log. In strings, Spark hides passwords and
     keys of URLs.

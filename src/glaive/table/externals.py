@@ -193,7 +193,7 @@ def refuse_link_out(
     - symlinks of a download folder of ``huggingface_hub``;
     - symlinked folders, as only writers use the names of their files;
     - below a base path, which may be any directory: symlinks to a file with such a name, into the
-      dataset, or into a location that the caller named.
+      dataset, or into a location of the caller.
 
     It cannot see the target of a symlink that fsspec opens, so it refuses these, at one request.
     Otherwise it makes one system call, and no request in buckets.

@@ -493,9 +493,9 @@ def _totals(manifest: Manifest) -> dict[str, str]:
 def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
     """Let the manifest read missing row counts from the data files when they are needed.
 
-    Releases up to 0.7 stored them in the files only. Releases from 0.8.0 on, until manifests
-    recorded their writer, stored the live rows instead of the physical rows of a fragment with a
-    deletion file; see "Fragments and data files" in ``docs/format``.
+    Releases up to 0.7 stored them in the files only. Later releases, until manifests recorded their
+    writer, stored live rows instead of physical rows for a fragment with a
+    deletion file. See "Fragments and data files" in ``docs/format``.
 
     Makes one request per fragment with an unknown row count. Listing versions does not need them.
     """

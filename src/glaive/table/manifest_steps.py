@@ -171,7 +171,7 @@ def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str)
 def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> bool:
     """Do step 2; a lost response is not a failure.
 
-    A refusal is not a failure either if the version has an entry: the request may have been
+    A refusal is not a failure either if the version has an entry. The request may have been
     repeated after the catalogue moved the staged manifest.
     """
     failure: GlaiveError | None = None

@@ -618,7 +618,7 @@ def _columns_of(lookup: _Lookup, snapshot: Snapshot) -> LanceSchema:
         if name not in schema.by_name:
             raise SchemaError(
                 f"update_columns: Column {name} in right side fragment does not exist in left side "
-                "fragment: it replaces values of columns that are there. add_columns makes new ones"
+                "fragment. It replaces values of existing columns; add_columns makes new columns"
             )
     part = schema.project(known)
     if match_schema(lookup.columns, part, where=snapshot.store.uri) != part:

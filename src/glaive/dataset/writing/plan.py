@@ -75,7 +75,7 @@ class DatasetBasePath:
         Whether it is laid out like a dataset, with data files below ``data``. Otherwise files,
         such as blobs, are directly below it.
     id
-        Id by which files refer to it; 0 lets the commit choose.
+        Id for references from files; 0 lets the commit choose.
     """
 
     path: str

@@ -317,9 +317,9 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     Parameters
     ----------
     data
-        A table, record batch or reader, a pandas or polars frame, any object with an Arrow
-        stream, a pyarrow dataset or scanner, a Hugging Face dataset, or a mapping of columns. Or
-        an iterable of record batches, frames, mappings or pydantic models (rows).
+        A table, record batch or reader, a pandas or polars frame, a pyarrow dataset or scanner, or
+        a Hugging Face dataset. Or any object with an Arrow stream, a mapping of columns, or an
+        iterable of record batches, frames, mappings or pydantic models (rows).
     schema
         Names and types for mappings and rows without types, and for an empty iterable.
 

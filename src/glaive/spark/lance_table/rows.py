@@ -200,7 +200,7 @@ class TableRows(TableHandle):
         source
             The rows. Give the frame a name to refer to its columns: ``changes.alias("s")``.
         condition
-            The condition under which rows match, in Spark SQL or as a column: ``"t.id = s.id"``.
+            Condition for matching rows, in Spark SQL or as a column: ``"t.id = s.id"``.
             Here ``t`` is the name that :meth:`alias` gave to the table.
 
         Examples
@@ -545,8 +545,8 @@ class TableColumns(TableHandle):
         Parameters
         ----------
         columns
-            Expressions by name, in the filter language: ``{"total": "price * amount"}``; or a
-            function that takes a record batch and returns a batch with as many rows; or a schema,
+            Expressions by name, in the filter language: ``{"total": "price * amount"}``. Or a
+            function that takes a record batch and returns a batch with as many rows. Or a schema,
             which adds columns of nulls without writing a file.
         schema
             Schema of the result of the function; default: its result for the first row tells.
