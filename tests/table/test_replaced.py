@@ -22,7 +22,7 @@ from glaive.testing import CountingStore
 
 from .places import KINDS, StaleListing, append, create, make_store
 
-ANOTHER = "no version of the dataset that is there now.*Open the dataset again"
+ANOTHER = "not a version of the current dataset.*Open the dataset again"
 
 
 @pytest.fixture(params=KINDS)

@@ -494,8 +494,8 @@ def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
     """Let the manifest read missing row counts from the data files when they are needed.
 
     Releases up to 0.7 stored them in the files only. Later releases, until manifests recorded their
-    writer, stored live rows instead of physical rows for a fragment with a
-    deletion file. See "Fragments and data files" in ``docs/format``.
+    writer, stored live rows instead of physical rows for a fragment with a deletion file. See
+    "Fragments and data files" in ``docs/format``.
 
     Makes one request per fragment with an unknown row count. Listing versions does not need them.
     """
@@ -611,8 +611,8 @@ def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:
     """Return the error for a version that the dataset which exists now does not have."""
     return CommitConflictError(
-        f"version {version} of {store.uri}, which this change was made for, is no version of the "
-        "dataset that is there now: the dataset was deleted, and another one made in its place. "
+        f"version {version} of {store.uri}, which this change was made for, is not a version of the "
+        "current dataset: its dataset was deleted, and another dataset made in its place. "
         "Nothing was committed. Open the dataset again, and repeat the change.",
         retryable=False,
         version=version,
