@@ -611,8 +611,8 @@ def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:
     """Return the error for a version that the dataset which exists now does not have."""
     return CommitConflictError(
-        f"version {version} of {store.uri}, which this change was made for, is not a version of the "
-        "current dataset: its dataset was deleted, and another dataset made in its place. "
+        f"version {version} of {store.uri}, which this change was made for, is not a version of "
+        "the current dataset: its dataset was deleted, and another dataset made in its place. "
         "Nothing was committed. Open the dataset again, and repeat the change.",
         retryable=False,
         version=version,
