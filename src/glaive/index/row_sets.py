@@ -379,7 +379,7 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
         before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
         listed = [np.r_[side[:0], *(side[a:b] for a, b in parts)] for side in (starts, stops)]
         runs = _onto(listed[0], listed[1], new)
-        behind = np.cumsum(runs.stops - runs.starts)
+        counts = np.cumsum(runs.stops - runs.starts)
         begin, count = 0, 0
         for fragment, (first, last) in zip(old, parts, strict=True):
             size = int(stops[last - 1]) - (fragment.id << 32) if last > first else 0
@@ -391,7 +391,7 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
                     where=where,
                 )
             count += int(before[last] - before[first])
-            end = int(np.searchsorted(behind, np.uint64(count), side="right"))
+            end = int(np.searchsorted(counts, np.uint64(count), side="right"))
             tables[fragment.id] = runs.part(begin, end)
             begin = end
     return tables
@@ -403,11 +403,11 @@ def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> M
     ids = np.array([fragment.id for fragment in filled], np.uint64)
     sizes = np.array([fragment.physical_rows for fragment in filled], np.uint64)
     points, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
-    behind = np.searchsorted(points, begins)
-    within = points.take(behind, mode="clip") != begins  # new fragments that begin within a range
-    behind, cuts = behind[within], begins[within]
-    first = np.insert(starts, behind, starts[behind - 1] + (cuts - points[behind - 1]))
-    points = np.insert(points, behind, cuts)
+    places = np.searchsorted(points, begins)
+    within = points.take(places, mode="clip") != begins  # new fragments that begin within a range
+    places, cuts = places[within], begins[within]
+    first = np.insert(starts, places, starts[places - 1] + (cuts - points[places - 1]))
+    points = np.insert(points, places, cuts)
     ends = np.append(points[1:], sizes.sum(dtype=np.uint64))[: len(points)]
     counts = np.diff(np.searchsorted(points, begins), append=len(points))
     return MovedRanges(

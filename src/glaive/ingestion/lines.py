@@ -369,7 +369,7 @@ _ENCODING = (
     "in UTF-16 are to be converted to UTF-8"
 )
 _NOT_CLOSED = "a quotation mark is not closed in its line"
-_GOES_ON = (
+_CONTINUED = (
     ". A value in quotation marks that goes on in the next line is read with "
     "reader_options={'multiline': True}"
 )
@@ -481,7 +481,7 @@ class Csv(SourceFormat):
                     column[rows].as_py() not in (None, "", b"") for column in table.columns
                 )
                 if is_open or (not head.quoted and rows < len(_records(data, ends)[0])):
-                    raise pa.ArrowInvalid(_NOT_CLOSED + ("" if head.quoted else _GOES_ON))
+                    raise pa.ArrowInvalid(_NOT_CLOSED + ("" if head.quoted else _CONTINUED))
                 return self._completed(table.slice(0, rows), fields)
             except pa.ArrowInvalid as error:
                 reason = _reason(error, head.names)
@@ -489,10 +489,10 @@ class Csv(SourceFormat):
                     late = (
                         self.given.multiline is None
                         and not head.quoted
-                        and self._goes_on(data, file)
+                        and self._continues(data, file)
                     )
-                    hints.append(_GOES_ON if late else "")
-                if _GOES_ON not in reason:
+                    hints.append(_CONTINUED if late else "")
+                if _CONTINUED not in reason:
                     reason += hints[0]
                 raise pa.ArrowInvalid(reason) from None
             except UnicodeDecodeError as error:
@@ -522,7 +522,7 @@ class Csv(SourceFormat):
         """Read the beginning of a file, twice if it has values with line ends."""
         quoted = bool(self.given.multiline)
         sample = _first_block(file, self._ends(quoted=quoted))
-        if self.given.multiline is None and self._goes_on(sample, file):
+        if self.given.multiline is None and self._continues(sample, file):
             quoted = True
             sample = _first_block(file, self._ends(quoted=True))
         if not sample:
@@ -542,7 +542,7 @@ class Csv(SourceFormat):
         size = end if self.given.header else 0
         return _Head(names, sample[size:], size, quoted)
 
-    def _goes_on(self, sample: bytes, file: SourceFile) -> bool:
+    def _continues(self, sample: bytes, file: SourceFile) -> bool:
         """Return whether values continue in the next line, and end in one of the lines."""
         if not self.given.quote or self.given.quote.encode() not in sample:
             return False

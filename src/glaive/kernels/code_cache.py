@@ -62,13 +62,13 @@ def _folders() -> tuple[Path, ...]:
         return ()
     if settings.kernel_cache:
         return (Path(settings.kernel_cache),)
-    beside = _LOOPS / "__pycache__"
+    local = _LOOPS / "__pycache__"
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME", ""))
         home = home if home.is_absolute() else Path.home() / ".cache"
     except RuntimeError:  # the user has no home folder
-        return (beside,)
-    return (beside, home / "glaive" / "kernels")
+        return (local,)
+    return (local, home / "glaive" / "kernels")
 
 
 def _file(folder: Path, module: str, name: str) -> Path:

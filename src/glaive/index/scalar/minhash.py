@@ -123,11 +123,11 @@ class MinHashParams:
             raise UnsupportedFeatureError(
                 f"{where}: signatures of version {message.signature_version}"
             )
-        said = details_by_name(message.tokenizer.SerializeToString(), where)
+        details = details_by_name(message.tokenizer.SerializeToString(), where)
         names = TextParams.__slots__
-        told = {key: one for key, one in said.items() if key in names and key not in _ABSENT}
+        given = {key: one for key, one in details.items() if key in names and key not in _ABSENT}
         try:
-            tokenizer = TextParams(lance_tokenizer="text").changed(told)
+            tokenizer = TextParams(lance_tokenizer="text").changed(given)
             return cls(message.num_hashes, message.num_bands, message.shingle_size, tokenizer)
         except OptionError as error:
             raise CorruptFileError(
