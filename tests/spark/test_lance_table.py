@@ -63,7 +63,7 @@ def test_a_table_is_created_column_by_column(spark: SparkSession, uri: str) -> N
 
     with pytest.raises(OptionError, match="addColumn"):
         begin().execute()
-    with pytest.raises(OptionError, match="no type"):
+    with pytest.raises(OptionError, match="not a type"):
         begin().addColumn("id", "bigger")
     vectors = pa.list_(pa.float32(), 4)
     begin().addColumn("id", "bigint").addColumn("v", vectors).property("a", "1").execute()
@@ -272,7 +272,7 @@ def test_types_of_columns_are_changed_by_names_of_spark(table: LanceTable, uri: 
     table.alterColumn("id", data_type="int")
 
     assert glaive.dataset(uri).schema.field("id").type == pa.int32()
-    with pytest.raises(OptionError, match="alterColumn: 'dubble' is no type"):
+    with pytest.raises(OptionError, match="alterColumn: 'dubble' is not a type"):
         table.alterColumn("id", data_type="dubble")
 
 
