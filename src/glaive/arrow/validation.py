@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
+from operator import is_
 from typing import Any, Final
 
 import pyarrow as pa
@@ -70,13 +71,9 @@ def own_rows(rows: Any) -> Any:
     """
     columns = rows.columns
     owned = list(map(_own_column, columns))
-    if all(map(_is_same, columns, owned)):
+    if all(map(is_, columns, owned)):
         return rows
     return type(rows).from_arrays(owned, schema=rows.schema)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _own_column(column: Any) -> Any:
@@ -84,7 +81,7 @@ def _own_column(column: Any) -> Any:
         return _own_array(column)
     chunks = column.chunks
     owned = list(map(_own_array, chunks))
-    return column if all(map(_is_same, chunks, owned)) else pa.chunked_array(owned, column.type)
+    return column if all(map(is_, chunks, owned)) else pa.chunked_array(owned, column.type)
 
 
 def _own_array(array: Any) -> Any:

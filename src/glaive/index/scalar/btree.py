@@ -168,7 +168,9 @@ class BTree(IndexKind):
         with sorted_runs(given.batches(), given.memory_limit) as new:
             said = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
             batches = merged([*runs, *new], given.memory_limit)
-            _write(batches, (_page_schema(kind), _lookup_schema(kind)), per_page, said, out)
+            ids = pa.field("ids", pa.uint64(), nullable=False)
+            schemas = pa.schema([pa.field("values", kind), ids]), _lookup_schema(kind)
+            _write(batches, schemas, per_page, said, out)
         return BuiltSegment(_DETAILS, version=version)
 
 
@@ -330,21 +332,13 @@ class _LookupBuilder:
         starts = np.arange(0, self._rows, self._per_page)
         nulls = np.clip(self._nulls - starts, 0, np.minimum(self._per_page, self._rows - starts))
         columns: dict[str, Any] = {
-            "min": _joined(self._firsts, self._kind),
-            "max": _joined(self._lasts, self._kind),
+            "min": pa.chunked_array(self._firsts, self._kind),
+            "max": pa.chunked_array(self._lasts, self._kind),
             "null_count": pa.array(nulls.astype(np.uint32)),
             "page_idx": pa.array(np.arange(len(starts), dtype=np.uint32)),
         }
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.table(list(columns.values()), schema=schema)
-
-
-def _joined(parts: list[Any], kind: Any) -> Any:
-    return pa.chunked_array(parts, kind)
-
-
-def _page_schema(kind: pa.DataType) -> pa.Schema:
-    return pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
 
 
 def _lookup_schema(kind: pa.DataType) -> pa.Schema:

@@ -270,7 +270,8 @@ def search_terms(
     floor = 0.0
     for number, one in enumerate(searched):
         terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
-        search = Search(one.partition.size, _at_most(most, one), one.allowed, floor)
+        size = one.partition.size
+        search = Search(size, size if most is None else min(most, size), one.allowed, floor)
         found = terms.best(rare, one, search)
         parts.append(Hits(one.rows[found.documents], found.scores))
         if most and len(searched) > 1:
@@ -280,10 +281,6 @@ def search_terms(
                 # A row of a later partition with an equal score may come first.
                 floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
     return Hits.joined(parts)
-
-
-def _at_most(most: int | None, one: SearchedPartition) -> int:
-    return one.partition.size if most is None else min(most, one.partition.size)
 
 
 def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]]:
@@ -352,7 +349,8 @@ class _Terms:
         factors = np.array([rare[token] * self._counts[token] for token in present], np.float32)
         lists = [self._lists[token] for token in present]
         together = query.every or query.phrase
-        if not present or (together and not all(self._has_any(group) for group in self._groups)):
+        known = set(present)
+        if not present or (together and any(known.isdisjoint(group) for group in self._groups)):
             return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
         everything = search.most >= search.limit and not query.phrase
         if everything:
@@ -363,9 +361,6 @@ class _Terms:
         if not together and len(lists) <= MAX_TERMS:
             return top_any(lists, factors, search)
         return self._summed(lists, factors, present, search)
-
-    def _has_any(self, group: list[str]) -> bool:
-        return any(len(self._lists[token].documents) for token in group)
 
     def _phrase(self, present: list[str], partition: Partition) -> list[PhraseTerm]:
         first = min(position for _, position in self._query.tokens)
@@ -513,10 +508,9 @@ class OpenedPartition:
 
     def _weights(self, token: str, mean: float) -> tuple[UInt32s, Float32s]:
         """Read the documents of a token and their weights; one request."""
-        place = self._find(token)
-        if place is None:
-            return _NO_DOCUMENTS, _NO_WEIGHTS
-        documents, frequencies = self._read_list(place)
+        documents, frequencies = self.occurrences(token)
+        if not len(documents):
+            return documents, _NO_WEIGHTS
         shares: Float32s = self._kept(("shares", mean), lambda: self._shares(mean))
         return documents, weights_of(frequencies, shares[documents])
 
@@ -530,7 +524,7 @@ class OpenedPartition:
         """Return the documents with a token, and how often it occurs; one request."""
         place = self._find(token)
         if place is None:
-            return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
+            return _NO_DOCUMENTS, _NO_DOCUMENTS
         return self._read_list(place)
 
     def count(self, token: str) -> int:

@@ -353,15 +353,10 @@ def _divided(vectors: Float32s, count: int, training: Training) -> Float32s:
         if share
     ]
     within = replace(training, parallel=False)
-    work = partial(_divided_part, training=within)
-    if training.parallel:
-        return np.concatenate(list(ordered_map(work, parts)))
-    return np.concatenate(list(map(work, parts)))
-
-
-def _divided_part(part: tuple[Float32s, int], training: Training) -> Float32s:
-    vectors, share = part
-    return train_clusters(vectors, share, training)[0]
+    trained = (ordered_map if training.parallel else map)(
+        lambda part: train_clusters(part[0], part[1], within)[0], parts
+    )
+    return np.concatenate(list(trained))
 
 
 def _shares(sizes: NDArray[np.int64], count: int) -> list[int]:

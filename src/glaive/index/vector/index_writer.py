@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -133,14 +132,11 @@ def encoded_blocks(
         A row is missing in the table, or a partition does not exist.
     """
     known = None if partitions is None else _KnownPartitions(partitions, len(model))
-    encode = partial(_encode, model=model, known=known)
+
+    def encode(block: ColumnVectors) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        return model.encode(block, None if known is None else known.of(block.rows))
+
     yield from ordered_map(encode, model.column.blocks(source))
-
-
-def _encode(
-    block: ColumnVectors, model: VectorModel, known: _KnownPartitions | None
-) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    return model.encode(block, None if known is None else known.of(block.rows))
 
 
 _KNOWN: Final = pa.schema({"row_id": pa.uint64(), "partition": pa.int64()})
