@@ -56,10 +56,11 @@ def _base_of(given: Any) -> str:
 
 
 def _words_of(given: Any) -> tuple[str, ...]:
-    words = tuple(given) if isinstance(given, list | tuple | set | frozenset) else ()
-    if not all(isinstance(word, str) for word in words) or words == () != given:
+    if not isinstance(given, list | tuple | set | frozenset):
         raise TypeError(given)
-    return words
+    if not all(isinstance(word, str) for word in given):
+        raise TypeError(given)
+    return tuple(given)
 
 
 _COUNT: Final = integer(0, 2**32 - 1)
