@@ -115,7 +115,7 @@ def test_names_that_a_shell_has_found_are_written_out_likewise(
 
 def test_a_position_in_a_filter_is_shown_below_it(place: str) -> None:
     result = CliRunner().invoke(cli, ["count", place, "--filter", "`[red]n` || 1"])
-    assert result.output.endswith(" (column 10)\n  `[red]n` || 1\n           ^\n")
+    assert result.output.endswith(" (character 10)\n  `[red]n` || 1\n           ^\n")
 
 
 def test_a_warning_is_a_line_of_a_command(place: str) -> None:

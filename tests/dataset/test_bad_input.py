@@ -326,11 +326,14 @@ def test_a_text_in_single_quotes_is_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("updates", "says"),
     [
-        ({"name": "hello"}, r"values are expressions: write \"'hello'\" for a string"),
-        ({"name": "hello world"}, r"values are expressions: write \"'hello world'\" for a string"),
-        ({"id": "hello"}, "No field named hello[.] Columns"),
-        ({"id": 3}, "updates: expected an expression, as a string, for 'id': '3', found 3"),
-        ({"id": None}, "updates: expected an expression, as a string, for 'id': '1' or "),
+        ({"name": "hello"}, r"is set to an expression; for a string write \"'hello'\""),
+        ({"name": "hello world"}, r"is set to an expression; for a string write \"'hello world'\""),
+        ({"id": "hello"}, "No field named hello; a string needs quotes: 'hello'[.] Columns"),
+        (
+            {"id": 3},
+            "updates: the value of 'id' must be an expression as a string, found 3. Write '3'",
+        ),
+        ({"id": None}, "updates: the value of 'id' must be .*, found None. Write '1' or "),
     ],
 )
 def test_a_value_that_is_no_expression(place: Path, updates: Any, says: str) -> None:

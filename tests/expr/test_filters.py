@@ -108,8 +108,8 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("aa = 1", r"No field named aa; did you mean 'a'\? Columns: a, x, .* \(column 1\)"),
-        ("b and m.u = 1", r"No field named u\. Members: x, y \(column 7\)"),
+        ("aa = 1", r"No field named aa; did you mean 'a'\? Columns: a, x, .* \(character 1\)"),
+        ("b and m.u = 1", r"No field named u; .* Members: x, y \(character 7\)"),
         ("uper(s) = 'A'", r"unknown function 'uper'; did you mean 'upper'"),
         ("`mixed` = 1", "No field named mixed; did you mean 'Mixed'"),
         (
@@ -122,7 +122,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("b = a", "boolean and int cannot be compared"),
         ("s + 1 = 2", r"\+ is not defined for string and bigint"),
         ("a and b", "expected a boolean, found int"),
-        ("a", "does not return a boolean: it is int, not boolean"),
+        ("a", "does not return a boolean: its value is int"),
         ("sum(a) > 1", "sum is an aggregate, not a filter"),
         ("a like 'x'", "LIKE compares strings, not int and string"),
         ("a[1] = 1", "int has no elements"),
@@ -131,7 +131,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("-s = 's'", "minus needs a signed number"),
         ("a = cast('x' as int)", "cast to int: 'x' is not of type int32$"),
         ("date '2025-13-01' > date '2025-01-01'", "'2025-13-01' is not of type date32.day.$"),
-        ("a > 1 && b", "found '&'; AND is written AND"),
+        ("a > 1 && b", "found '&'; write AND"),
         ("a > 1 | b", "found '|'; OR is written OR"),
         ("a > 1 || b", "bigint and boolean; it joins texts; OR is written OR"),
         ("!b", "found '!'; NOT is written NOT"),
@@ -493,7 +493,7 @@ def test_damaged_substrait_is_an_error() -> None:
 
 
 def test_other_things_are_no_filters() -> None:
-    with pytest.raises(OptionError, match="not int"):
+    with pytest.raises(OptionError, match=r"filter: expected a string, .* found 5"):
         bound(5)
 
 

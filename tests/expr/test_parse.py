@@ -88,10 +88,10 @@ def test_constants_have_the_types_of_pylance(text: str, value: object, kind: pa.
     ("text", "says"),
     [
         ("", "the filter is empty"),
-        ("a = ", r"ends where a value is expected \(column 5\)\n  a = \n      \^"),
-        ("a = 1)", r"found '\)' \(column 6\)"),
+        ("a = ", r"ends where a value is expected \(character 5\)\n  a = \n      \^"),
+        ("a = 1)", r"found '\)' \(character 6\)"),
         ("a = 1; b = 2", "the end, found 'b' "),
-        ("Order Date > 1", "found 'Date'; a name with spaces .* as `Order Date`"),
+        ("Order Date > 1", "found 'Date'; write a name with spaces .* as `Order Date`"),
         ("a = 'x", "' is missing at its end"),
         ("a = 1 /* x", "comment is not closed"),
         ("a in ()", "IN needs a value"),

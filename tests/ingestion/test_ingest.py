@@ -360,8 +360,8 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
     ("keywords", "message"),
     [
         ({"mode": "upsert"}, "mode: expected one of 'create'"),
-        ({"mode": "merge"}, "merge_keys: name the columns"),
-        ({"merge_keys": "id"}, "merge_keys: name the columns"),
+        ({"mode": "merge"}, "merge_keys: name key columns"),
+        ({"merge_keys": "id"}, "merge_keys: name key columns"),
         ({"format": "xls"}, "format: expected one of csv, json"),
         ({"format": "avro"}, "is not an Avro file"),
         ({"schema_drift": "merge"}, "schema_drift: expected one of"),

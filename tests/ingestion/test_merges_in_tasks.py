@@ -171,7 +171,7 @@ def test_several_rows_for_one_row_are_the_error_of_a_merge_in_one_process(
     messages = []
     ways: list[tuple[Any, dict[str, Any]]] = [(alone, {}), (by_tasks, blocks)]
     for merge, options in ways:
-        with pytest.raises(SchemaError, match="those with id = 7") as raised:
+        with pytest.raises(SchemaError, match="several rows of the source have id = 7") as raised:
             merge(source, uri, job_id=job_id, **options)
         messages.append(str(raised.value))
     assert messages[0] == messages[1]

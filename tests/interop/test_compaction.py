@@ -414,7 +414,7 @@ class TestInParts:
         lance.dataset(path).delete("a = 1")
         dataset = glaive.dataset(path)
         dataset.cleanup_old_versions(timedelta(0))
-        with pytest.raises(VersionNotFoundError, match=r"no version 2 of .* cleaned up"):
+        with pytest.raises(VersionNotFoundError, match=r"version 2 of .* cleaned up"):
             plan.tasks[0].execute(dataset)
 
 

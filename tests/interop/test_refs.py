@@ -102,7 +102,7 @@ class TestTags:
                 ask("relaese")
 
     def test_a_version_that_is_not_there_gets_no_tag(self, path: str) -> None:
-        with pytest.raises(VersionNotFoundError, match="no version 99"):
+        with pytest.raises(VersionNotFoundError, match="version 99 of"):
             glaive.dataset(path).tags.create("t", 99)
         assert glaive.dataset(path).tags.list() == {}
 
@@ -180,5 +180,5 @@ class TestBranchesOfPylance:
         glaive.dataset(path).branches.delete("p")
         assert list(lance.dataset(path).branches.list()) == ["p/q"]
         assert lance.dataset(path).checkout_version(("p/q", None)).count_rows() == 1
-        with pytest.raises(RefNotFoundError, match="no branch 'p'"):
+        with pytest.raises(RefNotFoundError, match="branch p does not exist"):
             glaive.dataset(path).checkout_version(("p", None))

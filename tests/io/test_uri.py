@@ -173,7 +173,7 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("", "the URI is empty"),
         ("dbfs:/t", "expected two slashes .* below /dbfs/t"),
         ("s3:/bucket/t", r"expected two slashes after the scheme, s3://bucket/t\."),
-        ("nowhere://node/t", r"unknown scheme 'nowhere'. Known: .* s3"),
+        ("nowhere://node/t", r"scheme 'nowhere'\. Use .* s3"),
         ("s3://", "no bucket or name"),
         ("file://host/t", "cannot name another machine"),
         ("file://[host/t", "is not a file URI: Invalid IPv6 URL"),

@@ -129,7 +129,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         ("minimum = 1", "minimum = [1]", "key parameters.minimum: expected a string, number"),
         ("SELECT name", "SELEC name", "step cheap, key query"),
         ("SELECT name, price AS shop", "DELETE", "key query: expected a query, found DELETE"),
-        ('mode = "overwrite"', 'mode = "merge"', "key merge_keys: name the columns"),
+        ('mode = "overwrite"', 'mode = "merge"', "key merge_keys: name key columns"),
         ('mode = "overwrite"', 'format = "xls"', "key format: expected one of 'csv', 'json'"),
         ('mode = "overwrite"', "expect = {a = 1}", "key expect.a: expected a string, found 1"),
         (

@@ -92,7 +92,7 @@ class TestReaders:
         assert dataset.version == 2
 
     def test_asked_for_by_number_it_is_not_there(self, begun: Path) -> None:
-        with pytest.raises(VersionNotFoundError, match=r"no version 3 .*newest is 2"):
+        with pytest.raises(VersionNotFoundError, match=r"version 3 of .*newest is 2"):
             glaive.dataset(begun, version=3)
 
     @pytest.mark.parametrize("empty", [[3, 4, 5], [1, 3], [3, 9]])

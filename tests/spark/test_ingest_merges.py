@@ -70,7 +70,7 @@ def test_several_rows_for_one_row_name_the_key_and_change_nothing(
     source = files(tmp_path / "in", rows(5, 8, 1), rows(7, 9, 2))
     uri = str(tmp_path / "t.lance")
     glaive.write_dataset(rows(0, 200, 0), uri)
-    with pytest.raises(SchemaError, match="those with id = 7"):
+    with pytest.raises(SchemaError, match="several rows of the source have id = 7"):
         glaive.spark.ingest(spark, source, uri, **OPTIONS)
     assert glaive.dataset(uri).version == 1
     assert len(list(Path(uri, "data").iterdir())) == 1

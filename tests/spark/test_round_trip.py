@@ -438,7 +438,7 @@ def test_small_fragments_share_a_task(spark: SparkSession, uri: str) -> None:
         ({"columns": {"a": "id +"}}, FilterError, "expected"),
         ({"tag": "none"}, NotFoundError, "none"),
         ({"columns": ["id", "id"]}, SchemaError, "more than once"),
-        ({"version": 9}, NotFoundError, "no version 9"),
+        ({"version": 9}, NotFoundError, "version 9 of"),
         ({"batch_size": 0}, OptionError, "batch_size"),
     ],
 )

@@ -73,7 +73,7 @@ def test_queries_that_cannot_be_answered_are_refused(
         table.search(VECTORS[0][:7], "v")
     with pytest.raises(OptionError, match="k: "):
         table.search(VECTORS[0], "v", 0)
-    with pytest.raises(OptionError, match="unknown key 'nprobe'; did you mean 'nprobes'"):
+    with pytest.raises(OptionError, match="'nprobe': unknown key; did you mean 'nprobes'"):
         table.search(VECTORS[0], "v", nprobe=3)  # type: ignore[call-arg]  # on purpose
     with pytest.raises(FilterError, match="idd"):
         table.search(VECTORS[0], "v", filter="idd > 3")

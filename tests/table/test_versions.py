@@ -93,7 +93,7 @@ def test_a_version_that_is_not_there_is_reported_with_those_that_are(store: Obje
     base = create(store)
     commit_transaction(store, append(base), base=base)
     for version in (3, 0, -1, 2**70):
-        with pytest.raises(NotFoundError, match=rf"no version {version} .*newest is 2.*1, 2"):
+        with pytest.raises(NotFoundError, match=rf"version {version} of .*newest is 2.*1, 2"):
             open_version(store, version)
 
 

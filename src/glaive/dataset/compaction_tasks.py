@@ -174,8 +174,7 @@ class CompactionOptions:
         for name, value in given.items():
             if name not in known:
                 raise OptionError(
-                    f"Invalid compaction option: {name}: compaction: unknown option {name!r}"
-                    f"{OptionError.did_you_mean(name, known)}"
+                    f"Invalid compaction option: {name}{OptionError.did_you_mean(name, known)}"
                 )
             if value is not None:
                 kept[name] = known[name].check(name, value)

@@ -672,8 +672,8 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
         if not isinstance(text, str):
             example = repr(str(text)) if isinstance(text, int | float) else "'1' or \"'text'\""
             raise OptionError(
-                f"updates: expected an expression, as a string, for {name!r}: {example}, found "
-                f"{text!r:.60}"
+                f"updates: the value of {name!r} must be an expression as a string, found "
+                f"{text!r:.60}. Write {example}."
             )
         try:
             check_column_texts(schema, text)
@@ -683,7 +683,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
                 raise
             quoted = f"'{text}'"
             raise type(error)(
-                f"updates: values are expressions: write {quoted!r} for a string. {error}"
+                f"updates: {name!r} is set to an expression; for a string write {quoted!r}. {error}"
             ) from None
         if not has_blobs_v2(schema.by_name[name]):
             refuse_blob_uses(bound[name].expression, schema.fields, f"updates: {name!r}")
@@ -714,8 +714,8 @@ def _changed(
             arrays.append(_as(array, data_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
             raise SchemaError(
-                f"Cast error: Cannot cast {value.text} to the type of column {name!r}, {data_type}"
-                f": it is {array.type}: {error}"
+                f"Cast error: Cannot cast {value.text} of type {array.type} to {data_type}, the "
+                f"type of column {name!r}. {error}"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 

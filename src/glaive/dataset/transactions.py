@@ -210,8 +210,8 @@ def commit_by_hand(
         if read_version is None:
             if not isinstance(made, Overwrite | Restore):
                 raise OptionError(
-                    "read_version is required for all operations except Overwrite and Restore: the "
-                    "version that it was made for"
+                    "read_version is required for all operations except Overwrite and Restore. "
+                    "Pass the version that the operation was made for: dataset.version."
                 )
             read_version = _newest(store)
         transaction = stored.Transaction(

@@ -142,10 +142,10 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     versions = describe_versions(store)
     before = [version.version for version in versions if version.timestamp < moment]
     if not before:
-        first = f"; the first one was created at {versions[0].timestamp}" if versions else ""
+        first = f", created at {versions[0].timestamp}" if versions else ""
         raise VersionNotFoundError(
-            f"no version of {store.uri} before {moment}, which is earlier than the first version "
-            f"of this dataset{first}"
+            f"asof: no version of {store.uri} is before {moment}, which is earlier than the first "
+            f"version of this dataset{first}. Pass a later time."
         )
     return before[-1]
 
@@ -181,8 +181,8 @@ def find(
     try:
         if uri is None:
             raise OptionError(
-                "Must specify either 'uri' or both 'namespace_client' and 'table_id': uri: "
-                "expected a path or a URI, or namespace_client and table_id, found None"
+                "Must specify either 'uri' or both 'namespace_client' and 'table_id'. uri "
+                "is None: pass a path or a URI."
             )
         store = open_root(
             uri,

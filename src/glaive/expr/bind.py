@@ -181,7 +181,7 @@ class Names:
 
     def _unknown(self, listing: str, name: str, known: Sequence[str], at: int) -> FilterError:
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
-        hint = close_names(name, known) or "."
+        hint = close_names(name, known) or f"; a string needs quotes: '{name}'."
         position = position_text(self.text, at)
         return FilterColumnError(f"No field named {name}{hint} {listing}: {listed}{position}")
 
@@ -215,8 +215,8 @@ def bind(
         return bound, _public_type(bound, kind)
     if not pa.types.is_boolean(kind):
         raise failure(
-            f"the filter does not return a boolean: it is {type_text(kind)}, not boolean; compare "
-            "it with a value",
+            f"the filter does not return a boolean: its value is {type_text(kind)}; compare it "
+            "with another value, such as a > 1",
             text,
             node.at,
         )

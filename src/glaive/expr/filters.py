@@ -914,7 +914,7 @@ def _tree_of(
 
         return read_substrait(source), ""
     raise OptionError(
-        f"a filter is a text, a pyarrow expression or Substrait bytes, not {type(source).__name__}"
+        f"filter: expected a string, a pyarrow expression or Substrait bytes, found {source!r:.60}"
     )
 
 

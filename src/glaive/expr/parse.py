@@ -55,7 +55,7 @@ def position_text(text: str, at: int) -> str:
     first, last = max(start, at - _BEFORE), min(stop, at + _AFTER)
     left = ("…" if first > start else "") + text[first:at]
     right = text[at:last] + ("…" if last < stop else "")
-    position = f"column {at - start + 1}" if "\n" not in text else f"line {line}, {at - start + 1}"
+    position = (f"line {line}," if "\n" in text else "character") + f" {at - start + 1}"
     excerpt = "".join(c if c.isprintable() else " " for c in left + right)
     return f" ({position})\n  {excerpt}\n  {' ' * len(left)}^"
 
@@ -246,8 +246,8 @@ INSTEAD = {
     "!~~": "write NOT LIKE",
     "!~~*": "write NOT ILIKE",
     "<=>": "write IS NOT DISTINCT FROM",
-    "&": "AND is written AND",
-    "|": "OR is written OR",
+    "&": "write AND",
+    "|": "write OR",
     "REGEXP": "call regexp_like(text, pattern)",
     "RLIKE": "call regexp_like(text, pattern)",
     "SIMILAR": "call regexp_like(text, pattern)",
@@ -411,14 +411,14 @@ class _Parser:
 
     def parse(self) -> Node:
         if self.is_end():
-            raise self.wrong("the filter is empty")
+            raise self.wrong("the filter is empty; pass None to read all rows")
         node = self.expression(0)
         while self.take(";"):
             pass
         if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
             if advice is None and self._is_between_words():
-                advice = "a name with spaces or signs is written in back-ticks, as `Order Date`"
+                advice = "write a name with spaces in back-ticks, as `Order Date`"
             hint = f"; {advice}" if advice else ""
             raise self.wrong(f"expected an operator or the end, found {self.token_text()}{hint}")
         return node

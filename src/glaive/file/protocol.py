@@ -629,9 +629,7 @@ def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
         raise OptionError("row positions: expected integers, found a masked one")
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
-        raise OptionError(
-            f"row positions: expected a list of integers, found {numbers.dtype} {rows!r:.60}"
-        )
+        raise OptionError(f"row positions: expected a list of integers, found {rows!r:.60}")
     if numbers.dtype == np.uint64 and len(numbers):
         _check_size(int(numbers.max()))
     return numbers.astype(np.int64, copy=False)
@@ -665,5 +663,5 @@ def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
 def beyond(row: int, total: int) -> RowIndexError:
     """Return the error that a row position is outside of ``total`` rows."""
     return RowIndexError(
-        f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
+        f"row position {row} is out of range: the dataset has {total} rows. Pass 0 to {total - 1}."
     )

@@ -184,7 +184,7 @@ def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> N
     if not supported:
         raise IndexKindError(
             f"{kind} index column {field.name}: column {field.name!r} of type {field.type} cannot "
-            f"have a {kind} index"
+            f"have a {kind} index. Choose another kind or column."
         )
 
 

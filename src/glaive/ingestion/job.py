@@ -361,7 +361,7 @@ def _check_mode(
     if mode == "create" and base is not None:
         raise exists_already(store.uri, base.version)
     if (mode == "merge") != bool(merge_keys):
-        raise OptionError("merge_keys: name the columns for mode='merge', and only for it")
+        raise OptionError("merge_keys: name key columns for mode='merge', and only for it.")
 
 
 def _evolved(dataset: LanceDataset, columns: Reconciled, base: Manifest) -> Manifest:

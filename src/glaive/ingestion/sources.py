@@ -144,7 +144,7 @@ def list_sources(
         # All of these have the same folder: this is the order of URIs, without a string for each.
         found = sorted(_files_of(source, options), key=attrgetter("path"))
         if not found:
-            raise OptionError(f"{source}: no such file, and no folder or pattern with files")
+            raise OptionError(f"{source}: no such file, folder or pattern. Check the path.")
         files += found
     if len(sources) < 2:
         return files

@@ -74,7 +74,7 @@ def open_store(
     """
     text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(text, str):
-        raise OptionError(f"uri: expected a path or a URI as string, found {uri!r}")
+        raise OptionError(f"uri: expected a path or a URI as string, found {type(uri)}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     check_root(text, is_local=False)
@@ -111,9 +111,8 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
     if is_known(scheme):
         return connect_fsspec(text, options)
     raise OptionError(
-        f"{text}: no object store for the unknown scheme {scheme!r}. Known: a plain path, "
-        f"{', '.join(SCHEMES)}, and the schemes of fsspec if it is installed "
-        "(pip install 'glaive[fsspec]')"
+        f"{text}: no object store for the scheme {scheme!r}. Use a path or {', '.join(SCHEMES)}; "
+        "for other schemes of fsspec, pip install 'glaive[fsspec]'."
     )
 
 

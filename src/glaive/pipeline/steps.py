@@ -66,7 +66,7 @@ class IngestStep(ExpectingStep):
         if self.format is not None:
             one_of(*FORMATS).check("format", self.format)
         if (self.mode == "merge") != bool(self.merge_keys):
-            raise OptionError("merge_keys: name the columns for mode = 'merge', and only for it")
+            raise OptionError("merge_keys: name key columns for mode = 'merge', and only for it.")
 
     def summary(self) -> str:
         """Return a description of the work."""

@@ -233,7 +233,7 @@ _BLOBS: Mapping[str, BlobHandling] = {
     "all_descriptions": "descriptions",
 }
 _ROW = integer(0)
-_BATCH = f"batch_size must be between 1 and {2**32 - 1}, got {{}}: "
+_BATCH = f"batch_size must be between 1 and {2**32 - 1}, got {{}}. "
 
 
 def _one_filter(source: Any) -> object:
@@ -391,8 +391,8 @@ class ScanOptions:
 
     columns: Columns | None = option(Kind("names such as 'id,text'", column_names, NAMES.text))
     filter: object = option(Kind("a filter", _one_filter))
-    limit: int | None = option(integer(0, beyond="Limit must be non-negative: "))
-    offset: int = option(integer(0, beyond="Offset must be non-negative: "), 0)
+    limit: int | None = option(integer(0, beyond="Limit must be non-negative. "))
+    offset: int = option(integer(0, beyond="Offset must be non-negative. "), 0)
     order_by: tuple[ColumnOrdering, ...] = option(
         Kind("names such as 'id,text'", _order, NAMES.text), ()
     )
@@ -402,7 +402,7 @@ class ScanOptions:
     batch_size_bytes: int | None = option(integer(1))
     strict_batch_size: bool = option(SWITCH, default=False)
     batch_readahead: int | None = option(
-        integer(1, beyond="batch_readahead must be greater than 0: ")
+        integer(1, beyond="batch_readahead must be greater than 0. ")
     )
     fragment_readahead: int | None = option(integer(0))
     scan_in_order: bool = option(SWITCH, default=True)

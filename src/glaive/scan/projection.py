@@ -334,8 +334,8 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
         return tuple(columns.items())
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise OptionError(
-            "columns must be a list or dict[name, expression], of names, or of names and "
-            f"expressions, got {type(columns)}: {columns!r:.100}"
+            f"columns must be a list or dict[name, expression], got {type(columns)}: "
+            f"{columns!r:.100}. Pass a list of names such as ['a']."
         )
     names: list[str] = []
     for name in columns:

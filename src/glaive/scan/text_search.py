@@ -119,7 +119,7 @@ class TextColumn:
         self._emptied = _emptied(snapshot, field.id, self.index)
         self.plain = _is_text(kind)
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
-            raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
+            raise OptionError(f"full_text_query: column {path!r} is {kind}. Name a text column.")
 
     def documents_of(self, values: Any, addresses: RowNumbers) -> tuple[Any, RowNumbers]:
         """The texts of rows, as in an index: that of each, or of the elements; and their rows."""
@@ -480,8 +480,8 @@ class TextSearch:
         if not columns:
             raise OptionError(
                 "Cannot perform full text search unless an INVERTED index has been created on at "
-                "least one column: full_text_query: no column has a full-text index. Name the "
-                "columns, as in {'query': ..., 'columns': [...]}, or create an index."
+                "least one column: no column has a full-text index. Call create_scalar_index("
+                "'column', 'INVERTED'), or name columns: {'query': ..., 'columns': [...]}."
             )
         return columns
 

@@ -578,9 +578,11 @@ class CleanupPolicy:
         Fail if a version to be deleted has a tag; otherwise it is kept.
     """
 
-    older_than: timedelta | None = option(Kind("a timedelta", lambda given: given // DEFAULT_AGE))
+    older_than: timedelta | None = option(
+        Kind("a timedelta, as timedelta(days=7)", lambda given: given // DEFAULT_AGE)
+    )
     retain_versions: int | None = option(
-        integer(1, beyond="retain_versions must be greater than 0, got {}: ")
+        integer(1, beyond="retain_versions must be greater than 0, got {}. ")
     )
     versions: Sequence[int] | None = option(Kind("at least one version", max))
     delete_unverified: bool = option(SWITCH, default=False)

@@ -828,7 +828,7 @@ class _Commit:
         self, version: int, operation: str | None, conflict: Conflict, *, is_last: bool = False
     ) -> CommitConflictError:
         found, how, failed = "Commit conflict", "is incompatible with", ""
-        remedy = "Repeating it only helps if the change still makes sense for the newest version."
+        remedy = "Read the newest version; repeat the change if it still makes sense there."
         if conflict.retryable:
             found, how = "Retryable commit conflict", "was preempted by"
             remedy = "Read the newest version and repeat the change."

@@ -297,7 +297,7 @@ def open_version(
     known = [str(location.version) for location in list_versions(store)]
     listed = ("…, " if len(known) > 20 else "") + ", ".join(known[-20:])
     raise VersionNotFoundError(
-        f"Not found: no version {version} of {store.uri}: it does not exist (was not found); the "
+        f"Not found: version {version} of {store.uri} does not exist (was not found); the "
         f"newest is {newest}. Existing versions: {listed}. Older versions may have been cleaned up."
     )
 

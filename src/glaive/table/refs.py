@@ -241,7 +241,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         names = ", ".join(sorted(known)[:20]) or "none"
         raise RefNotFoundError(
-            f"{kind} {name} does not exist: no {kind} {name!r} of {root.uri}{hint} Known: {names}"
+            f"{kind} {name} does not exist in {root.uri}{hint} Known: {names}"
         ) from None
     where = root.full(path)
     if not data:

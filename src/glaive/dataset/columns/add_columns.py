@@ -374,8 +374,8 @@ def _expressions(
     for name, text in transforms.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise OptionError(
-                "Column expressions must be a string: transforms: expected names and expressions "
-                f"as strings, such as {{'b': 'a + 1'}}, found {name!r}: {text!r:.60}"
+                f"Column expressions must be a string: transforms has {name!r}: {text!r:.60}. "
+                "Write expressions as strings, such as {'b': 'a + 1'}."
             )
         check_column_texts(schema, text)
         values[name] = bind_value(text, schema)

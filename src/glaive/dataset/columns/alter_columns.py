@@ -143,8 +143,7 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
         if not given:
             raise OptionError(
                 f"alter_columns: column {path!r}: At least one of name, nullable, or data_type "
-                "must be specified: expected one or more of name, nullable and data_type, found "
-                "none"
+                "must be specified. Add what to change, such as 'name': 'b'."
             )
         number = schema.find(path, 'Column "{name}" does not exist in {where}')[-1].id
         changes.paths[number] = path

@@ -314,7 +314,7 @@ def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
     """Return the error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
-        f'Index "{name}" not found in {manifest.title}: index not found: name={name}. '
+        f'Index "{name}" not found in {manifest.title} (index not found: name={name}). '
         f"Indices: {known}"
     )
 

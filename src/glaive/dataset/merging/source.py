@@ -481,7 +481,7 @@ def check_source(
         raise SchemaError(
             "Append with different schema: fields did not match: the source has columns that "
             f"{where} does not have: {', '.join(unknown)}. "
-            f"Columns of the dataset: {', '.join(schema.names)}"
+            f"Drop them or call add_columns first. Columns: {', '.join(schema.names)}"
         )
     given = set(source.names)
     present = LanceSchema(
@@ -779,9 +779,8 @@ def ambiguous_source(key: str) -> SchemaError:
     """Return the error for several source rows that match the same row of the dataset."""
     return SchemaError(
         "Ambiguous merge inserts are prohibited: multiple source rows match the same "
-        "target row: several rows of the source match the same row of the dataset: those "
-        f"with {key}. Keep one row per key in the source, or have the "
-        "condition of when_matched_update_all choose one."
+        f"target row: several rows of the source have {key}. Keep one row per key in the source, "
+        "or have the condition of when_matched_update_all choose one."
     )
 
 

@@ -347,8 +347,8 @@ def write_rows(
         manifest_store = found.manifest_store or manifest_store
     if uri is None:
         raise OptionError(
-            "Must specify either 'uri' or both 'namespace_client' and 'table_id': uri: expected a "
-            "path or a URI or a dataset, or namespace_client and table_id, found None"
+            "Must specify either 'uri' or both 'namespace_client' and 'table_id'. uri is "
+            "None: pass a path or a URI or a dataset."
         )
     guards: dict[str, Any] = {"commit_lock": commit_lock, "manifest_store": manifest_store}
     policy = base_store_params, allow_external_blobs

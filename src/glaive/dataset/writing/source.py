@@ -368,7 +368,7 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
         return _from_items(data, schema)
     raise OptionError(
         f"Unknown data type {type(data)}. data to write: expected a table, record batches, a "
-        f"data frame or rows, found {type(data).__name__}"
+        "data frame, or a list of dicts; glaive.ingest reads files."
     )
 
 
@@ -481,8 +481,8 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
     """Return rows of an iterable of frames, or of other objects with an Arrow stream."""
     if not _is_frame(first):
         raise OptionError(
-            "data to write: expected record batches, mappings, models or data frames, found "
-            f"{type(first).__name__}"
+            "data to write: expected items such as record batches, dicts, models or data frames, "
+            f"found {type(first).__name__}. Pass rows as dicts, such as [{{'a': 1}}]."
         )
     schema, rows = _read(first, None)
 
@@ -539,8 +539,9 @@ def _converting() -> Iterator[None]:
         yield
     except GlaiveError:
         raise
-    except (ArithmeticError, LookupError, NotImplementedError) as error:
-        raise OptionError(f"{_GIVEN}: {error}. Convert the values first") from error
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, pa.ArrowInvalid) as e:
+        said = "; ".join(map(str, e.args))
+        raise OptionError(f"{_GIVEN}: {said}. Give lists of one length, each of one type.") from e
 
 
 def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator[Rows]:

@@ -215,7 +215,7 @@ def find(name: str) -> Function:
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         raise FilterError(
-            f"unknown function {name!r:.100}{hint} docs/guide/functions.md lists all "
+            f"unknown function {name!r:.100}{hint} The guide to functions lists all "
             f"{len(known)} names."
         )
     return named

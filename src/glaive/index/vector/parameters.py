@@ -313,7 +313,7 @@ def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
     if parts is None:
         raise OptionError(
             "num_partitions and num_sub_vectors are required for IVF_PQ: give num_sub_vectors, for "
-            "example dimension/8"
+            "example dimension/8."
         )
     if column.dimension % parts:
         raise OptionError(

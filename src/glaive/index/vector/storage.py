@@ -199,8 +199,8 @@ class VectorColumn:
         if not pa.types.is_fixed_size_list(kind) or kind.list_size < 1:
             raise OptionError(
                 f"Vector column {field.name} must be FixedSizeListArray or a list of these, got "
-                f"{field.type}: column {field.name!r} is of type {field.type}: vector indices need "
-                "fixed-size lists of numbers, or lists of these"
+                f"{field.type}. Name a column of vectors, or cast the column to fixed-size lists "
+                "of numbers."
             )
         number, dimension = kind.value_type, int(kind.list_size)
         if metric == "hamming":

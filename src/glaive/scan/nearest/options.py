@@ -64,7 +64,7 @@ def query_vectors(given: Any) -> NDArray[Any]:
     if numbers.dtype.kind not in "fiub" or numbers.ndim not in (1, 2):
         raise OptionError(
             "nearest: q: expected a vector of numbers, or a list of vectors of one length, found "
-            f"{numbers.dtype} of shape {numbers.shape}"
+            f"{given!r:.60}"
         )
     if not numbers.size:
         raise OptionError(f"nearest: q: expected a vector, found none: shape {numbers.shape}")
@@ -148,13 +148,13 @@ class NearestOptions:
 
     column: str = field(metadata={"kind": Kind("a name", TEXT.of)})
     query: NDArray[Any] = field(metadata={"kind": ANYTHING})
-    k: int | None = option(integer(1, beyond="Nearest-K must be > 0 but got {}: "))
+    k: int | None = option(integer(1, beyond="Nearest-K must be > 0 but got {}. "))
     metric: Metric | None = option(Kind("a metric", _metric_of))
     minimum_nprobes: int | None = option(integer(1))
     maximum_nprobes: int | None = option(integer(1))
     search_effort: float | None = option(number(0, 1))
     refine_factor: int | None = option(
-        integer(1, beyond="Refine factor must be 1 or more got {}: ")
+        integer(1, beyond="Refine factor must be 1 or more got {}. ")
     )
     ef: int | None = option(integer(1))
     use_index: bool = option(SWITCH, default=True)
@@ -180,8 +180,8 @@ class NearestOptions:
         for name in given:
             if name not in _KINDS:
                 raise OptionError(
-                    f"nearest: nearest() got an unexpected keyword argument {name!r}: unknown key "
-                    f"{name!r}{OptionError.did_you_mean(str(name), sorted(_KINDS))}"
+                    f"nearest: nearest() got an unexpected keyword argument {name!r}: unknown key"
+                    f"{OptionError.did_you_mean(str(name), sorted(_KINDS))}"
                 )
         kept = {
             name: _KINDS[name].check(f"nearest: {name}", value)
@@ -190,7 +190,7 @@ class NearestOptions:
         }
         for name in ("column", "q"):
             if name not in kept:
-                raise OptionError(f"nearest: {name!r} is missing")
+                raise OptionError(f"nearest: {name!r} is missing. Add this key.")
         _set_partitions(kept)
         return cls(query=kept.pop("q"), **kept)
 
@@ -234,7 +234,7 @@ def _set_partitions(kept: dict[str, Any]) -> None:
 
 _KINDS: Final = kinds_of(NearestOptions)
 _KINDS["q"] = Kind("a vector", query_vectors)
-_KINDS["nprobes"] = integer(1, beyond="Nprobes must be > 0 but got {}: ")
+_KINDS["nprobes"] = integer(1, beyond="Nprobes must be > 0 but got {}. ")
 del _KINDS["query"]
 
 

@@ -287,8 +287,8 @@ class VectorType:
         if given.shape[-1] != self.dimension:
             raise OptionError(
                 f"Query vector size {given.shape[-1]} does not match index column size "
-                f"{self.dimension}: nearest: q: column {column!r} has vectors of {self.dimension} "
-                f"numbers, the query has {given.shape[-1]}"
+                f"{self.dimension}. nearest: column {column!r} has vectors of {self.dimension} "
+                f"numbers; pass as many as q, from the same model."
             )
         matrix = given if given.ndim == 2 else given[None]
         if self.element == "uint8" and matrix.dtype != np.uint8:
@@ -311,8 +311,8 @@ def vector_type(field: pa.Field[Any], column: str) -> VectorType:
     inner = _storage(kind.value_type) if several else kind
     if not pa.types.is_fixed_size_list(inner):
         raise OptionError(
-            f"Query column {column} must be a vector. Got {field.type}: nearest: expected a "
-            "fixed-size list of numbers, or a list of such lists"
+            f"Query column {column} must be a vector. Got {field.type}: nearest: name a column "
+            "of fixed-size lists of numbers, or of lists of such lists."
         )
     element = _ELEMENTS.get(inner.value_type) or _brain_float(inner.value_field)
     if element is None:
