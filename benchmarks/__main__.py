@@ -64,7 +64,8 @@ def _markdown(rows: list[Row]) -> str:
                 cells.append(row.values["parquet"][0] / cpu)
             shown = [f"{cell:.1f}×" if cell < 20 else f"{cell:,.0f}×" for cell in cells]
             shown += ["–"] * (3 - len(shown))
-            lines.append(f"| {row.name} | {' | '.join(shown)} |")
+            name = row.name.replace("<", "&lt;")  # list<int32> would be a tag
+            lines.append(f"| {name} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 

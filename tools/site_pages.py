@@ -2,6 +2,8 @@
 
 - Remove the marks of code blocks, which are for the tests.
 - Rank pages of the guide first in the search.
+- Turn the names of rules into links to the rules.
+- Let long names in tables break on telephones.
 - Add the table to the page of pylance's names.
 """
 
@@ -12,12 +14,19 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["on_page_markdown"]
+__all__ = ["on_page_content", "on_page_markdown"]
 
 _MARKED = re.compile(r"^```(\w+) [^\n]*$", re.MULTILINE)
 """First line of a code block with a mark, such as ``python spark``; see ``tests/docs``."""
 
-_BOOSTS: Final = {"guide": 2.0, "reference": 1.5, "adr": 0.5}
+_RULE: Final = re.compile(r"(?<=\s)\{#((?!rel-)[a-z0-9-]+)\}")
+"""The name of a rule, after its text. Cells of reliability.md show the name before it."""
+
+_CELL_CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>[^\n]*</td>)")
+
+_BREAK: Final = re.compile(r"(?<=[\w)][_./(=,])(?=\w)|(?<=[a-z])(?=[A-Z])")
+
+_BOOSTS: Final = {"guide": 4.0, "adr": 0.5}
 """Factors for the rank of pages in the search, by folder."""
 
 
@@ -27,7 +36,13 @@ def on_page_markdown(markdown: str, page: Any, **_site: Any) -> str:
         markdown += "\n" + _names()
     folder = page.file.src_uri.partition("/")[0]
     page.meta.setdefault("search", {"boost": _BOOSTS.get(folder, 1.0)})
+    markdown = _RULE.sub(r'<a class="rule" id="\1" href="#\1">\1</a>', markdown)
     return _MARKED.sub(r"```\1", markdown)
+
+
+def on_page_content(html: str, **_site: Any) -> str:
+    """Mark where code in cells of tables may break; ``docs/site.css`` allows it on telephones."""
+    return _CELL_CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), html)
 
 
 def _names() -> str:

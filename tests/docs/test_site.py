@@ -10,6 +10,7 @@ import glaive.errors
 
 pytest.importorskip("griffe", reason="install the 'docs' group")
 plain = pytest.importorskip("tools.site_docstrings").plain
+on_page_content = pytest.importorskip("tools.site_pages").on_page_content
 on_page_markdown = pytest.importorskip("tools.site_pages").on_page_markdown
 
 
@@ -34,3 +35,14 @@ def test_a_search_finds_the_guide_before_decisions() -> None:
         assert on_page_markdown("```python spark\nx = 1\n```", page) == "```python\nx = 1\n```"
         pages[uri] = page.meta["search"]["boost"]
     assert pages["guide/scans.md"] > pages["index.md"] > pages["adr/0001-plans-not-async.md"]
+
+
+def test_names_of_rules_are_links_and_code_in_tables_may_break() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="format/container.md"), meta={})
+    assert on_page_markdown("It ends. {#footer-1} Next", page) == (
+        'It ends. <a class="rule" id="footer-1" href="#footer-1">footer-1</a> Next'
+    )
+    assert on_page_content("<td><code>a_b.cD</code></td>") == (
+        "<td><code>a_<wbr>b.<wbr>c<wbr>D</code></td>"
+    )
+    assert on_page_content("<p><code>a_b</code></p>") == "<p><code>a_b</code></p>"

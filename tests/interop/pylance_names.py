@@ -149,9 +149,9 @@ def table() -> str:
     """Return the names and their states as a table in Markdown."""
     # First: it fails where another library has registered its extension types.
     importlib.import_module("lance.arrow")
-    lines = ["| module | name | state |", "|---|---|---|"]
+    lines = ["| name | state |", "|---|---|"]
     lines += [
-        f"| `{'.'.join(filter(None, ('lance', one.module)))}` | `{one.name}` | {state(one)} |"
+        f"| `{'.'.join(filter(None, ('lance', one.module, one.name)))}` | {state(one)} |"
         for one in names()
     ]
     return "\n".join(lines) + "\n"

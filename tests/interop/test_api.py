@@ -179,7 +179,7 @@ def test_the_table_of_names_says_what_works_and_why_others_are_refused() -> None
     lines = table().splitlines()[2:]
     assert len(lines) == len(names())
     assert all(line.endswith("| works |") or "| refused: " in line for line in lines)
-    assert "| `lance` | `BlobColumn` | works |" in lines
+    assert "| `lance.BlobColumn` | works |" in lines
 
 
 def test_members_that_are_not_supported_say_so_when_they_are_called() -> None:

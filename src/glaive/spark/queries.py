@@ -564,7 +564,7 @@ def sql(
     ----------
     query
         A query in Spark's SQL. Names that are not among ``tables`` are Spark's views and tables. A
-        path may also name a dataset: ``lance.`/data/flights.lance```.
+        path may also name a dataset: ``lance.`/data/flights.lance` ``.
     tables
         Path or URI of each dataset by its name in the query, or a mapping of ``uri`` and options
         of :func:`read`: ``flights={"uri": "flights.lance", "version": 3}``.
