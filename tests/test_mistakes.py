@@ -220,7 +220,7 @@ MISTAKES = [
         "write: mode",
         lambda g: write_dataset(g.row, g.uri, mode="apend"),
         OptionError,
-        "Invalid mode apend: expected 'create', 'append' or 'overwrite'",
+        "Invalid mode apend: pass 'create', 'append' or 'overwrite'.",
     ),
     Mistake(
         "write: a missing column",
@@ -336,7 +336,7 @@ MISTAKES = [
         "write: arguments in wrong order",
         lambda g: write_dataset(g.uri, g.row),
         OptionError,
-        "uri: expected a path or a URI as string, found <class 'pyarrow.lib.Table'>",
+        "uri: expected a path or a URI as a string, found <class 'pyarrow.lib.Table'>.",
     ),
     Mistake(
         "scan: a similar column",
@@ -393,7 +393,7 @@ MISTAKES = [
         FilterError,
         (
             "Invalid user input: unknown function 'lenght'; did you mean 'length', "
-            "'st_length', 'bit_length'? The guide to functions lists all 287 names. "
+            "'st_length', 'bit_length'? The guide to functions lists all 287. "
             "(character 1)\n"
             "  lenght(name) > 3\n"
             "  ^"
@@ -420,6 +420,39 @@ MISTAKES = [
             "(character 11)\n"
             "  price > 3 && id < 4\n"
             "            ^"
+        ),
+    ),
+    Mistake(
+        "scan: a quote in a string",
+        lambda g: g.dataset.to_table(filter="name = 'O'Brien'"),
+        FilterError,
+        (
+            "Invalid user input: a string is not closed: end it with ', or double it within "
+            "(character 16)\n"
+            "  name = 'O'Brien'\n"
+            "                 ^"
+        ),
+    ),
+    Mistake(
+        "scan: LIMIT in a filter",
+        lambda g: g.dataset.to_table(filter="id > 1 LIMIT 5"),
+        FilterError,
+        (
+            "Invalid user input: expected an operator or the end, found 'LIMIT'; pass the number "
+            "as limit= (character 8)\n"
+            "  id > 1 LIMIT 5\n"
+            "         ^"
+        ),
+    ),
+    Mistake(
+        "scan: WHERE in a filter",
+        lambda g: g.dataset.to_table(filter="WHERE id > 1"),
+        FilterError,
+        (
+            "Invalid user input: expected an operator or the end, found 'id'; write a condition "
+            "only, and a name with spaces as `Order Date` (character 7)\n"
+            "  WHERE id > 1\n"
+            "        ^"
         ),
     ),
     Mistake(
@@ -690,7 +723,7 @@ MISTAKES = [
         (
             "Cast error: Cannot cast 'cheap' of type string to double, the type of column "
             "'price'. Invalid user input: a value of type string cannot be cast to double: "
-            "'cheap' is not of type double; TRY_CAST returns null"
+            "'cheap' is not of type double; write TRY_CAST to get null"
         ),
     ),
     Mistake(

@@ -396,7 +396,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
             return _try_each(array, kind)
         raise FilterError(
             f"a value of type {type_text(source)} cannot be cast to {type_text(kind)}: {error}"
-            + "; TRY_CAST returns null" * (len(array) > 1)  # one value is a constant
+            + "; write TRY_CAST to get null" * (len(array) > 1)  # one value is a constant
         ) from None
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise FilterError(f"{type_text(source)} cannot be cast to {type_text(kind)}") from None

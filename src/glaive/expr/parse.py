@@ -195,9 +195,9 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def _unknown(character: str) -> str:
-    names = {"'": "text", '"': "text", "`": "name"}
+    names = {"'": "string", '"': "string", "`": "name"}
     if character in names:
-        return f"a {names[character]} is not closed: {character} is missing at its end"
+        return f"a {names[character]} is not closed: end it with {character}, or double it within"
     return f"{character!r} has no meaning in a filter"
 
 
@@ -248,9 +248,9 @@ INSTEAD = {
     "<=>": "write IS NOT DISTINCT FROM",
     "&": "write AND",
     "|": "write OR",
-    "REGEXP": "call regexp_like(text, pattern)",
-    "RLIKE": "call regexp_like(text, pattern)",
-    "SIMILAR": "call regexp_like(text, pattern)",
+    **dict.fromkeys(("REGEXP", "RLIKE", "SIMILAR"), "call regexp_like(text, pattern)"),
+    "ORDER": "sort with order_by=",
+    "LIMIT": "pass the number as limit=",
     "ISNULL": "write IS NULL",
     "NOTNULL": "write IS NOT NULL",
     "DIV": "write /, which truncates quotients of integers",
@@ -418,7 +418,7 @@ class _Parser:
         if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
             if advice is None and self._is_between_words():
-                advice = "write a name with spaces in back-ticks, as `Order Date`"
+                advice = "write a condition only, and a name with spaces as `Order Date`"
             hint = f"; {advice}" if advice else ""
             raise self.wrong(f"expected an operator or the end, found {self.token_text()}{hint}")
         return node

@@ -74,7 +74,7 @@ def open_store(
     """
     text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(text, str):
-        raise OptionError(f"uri: expected a path or a URI as string, found {type(uri)}")
+        raise OptionError(f"uri: expected a path or a URI as a string, found {type(uri)}.")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     check_root(text, is_local=False)

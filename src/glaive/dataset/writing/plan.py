@@ -239,7 +239,7 @@ Mode = Literal["create", "append", "overwrite"]
 
 def _mode(given: Any) -> str:
     if given not in ("create", "append", "overwrite"):
-        raise OptionError(f"Invalid mode {given!s:.60}: expected 'create', 'append' or 'overwrite'")
+        raise OptionError(f"Invalid mode {given!s:.60}: pass 'create', 'append' or 'overwrite'.")
     return str(given)
 
 

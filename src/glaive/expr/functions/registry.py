@@ -173,6 +173,7 @@ _ELSEWHERE: Final = {
     },
     "len": "length(…)",
     "size": "array_length(…)",
+    "isnull": "… IS NULL",
 }
 """Functions of Spark and other engines, and their equivalents here."""
 
@@ -215,7 +216,6 @@ def find(name: str) -> Function:
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         raise FilterError(
-            f"unknown function {name!r:.100}{hint} The guide to functions lists all "
-            f"{len(known)} names."
+            f"unknown function {name!r:.100}{hint} The guide to functions lists all {len(known)}."
         )
     return named
