@@ -393,7 +393,7 @@ MISTAKES = [
         FilterError,
         (
             "Invalid user input: unknown function 'lenght'; did you mean 'length', "
-            "'st_length', 'bit_length'? The guide to functions lists all 287. "
+            "'st_length', 'bit_length'? The guide to functions lists all N. "
             "(character 1)\n"
             "  lenght(name) > 3\n"
             "  ^"
@@ -942,7 +942,8 @@ def test_a_mistake_ends_in_a_message_that_says_what_to_do(given: Given, mistake:
         mistake.make(given)
     assert type(raised.value) is mistake.error
     shown = str(raised.value).replace(str(given.tmp), "TMP")
-    assert re.sub(r"[0-9a-f]{40,}", "FILE", shown) == mistake.message
+    shown = re.sub(r"[0-9a-f]{40,}", "FILE", shown)
+    assert re.sub(r"lists all \d+", "lists all N", shown) == mistake.message
 
 
 def test_messages_are_plain_and_short() -> None:
