@@ -147,7 +147,7 @@ def test_known_partitions_that_are_no_numbers_are_refused(
 def test_wrong_arguments_are_named(dataset: Any, tmp_path: Path) -> None:
     with pytest.raises(ColumnNotFoundError):
         IndicesBuilder(dataset, "w")
-    with pytest.raises(OptionError, match="'id'"):
+    with pytest.raises(OptionError, match="column id"):
         IndicesBuilder(dataset, "id")
     builder = IndicesBuilder(dataset, "v")
     for message, wrong in (

@@ -760,7 +760,7 @@ class TestAlter:
         (({"path": "zz", "name": "q"},), ColumnNotFoundError, "zz"),
         (({"path": "a", "name": "t"},), SchemaError, "'t'"),
         (({"path": "a", "name": "x.y"},), SchemaError, "separates members"),
-        (({"path": "a"},), OptionError, "one or more"),
+        (({"path": "a"},), OptionError, "At least one of name"),
         (({"path": "a", "nulable": False, "name": "b"},), OptionError, "nulable"),
         (({"name": "b"},), OptionError, "path"),
         ((3,), OptionError, "path"),

@@ -279,7 +279,7 @@ class TestCreate:
         path, _ = pair()
         with pytest.raises(SchemaError, match="'q'"):
             glaive.LanceFragment.create(path, pa.table({"q": [1]}))
-        with pytest.raises(SchemaError, match="no rows"):
+        with pytest.raises(SchemaError, match="expected rows"):
             glaive.LanceFragment.create(path, DATA.slice(0, 0))
         with pytest.raises(OptionError, match="fragment_id"):
             glaive.LanceFragment.create(path, DATA, fragment_id=-1)

@@ -441,7 +441,7 @@ class _Binder:
         else:
             types = coerce.arithmetic(node.op, first, second)
         if types is None:
-            joins = "it joins texts; OR is written OR" if node.op == "||" else "cast one of the two"
+            joins = "it joins strings; write OR" if node.op == "||" else "cast one of the two"
             raise self.wrong(
                 f"{node.op} is not defined for {type_text(first)} and {type_text(second)}; {joins}",
                 node,

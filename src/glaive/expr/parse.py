@@ -618,7 +618,7 @@ class _Parser:
             return self.count(tree.ListOf(self.items("]"), at=token.at))
         if token.value in {"?", ":", "$", "@"}:
             raise self.wrong("a filter has no parameters; put the value into the text", token.at)
-        advice = "; NOT is written NOT" if token.value in {"!", "~"} else ""
+        advice = "; write NOT" if token.value in {"!", "~"} else ""
         raise self.wrong(f"expected a value, found {token.value!r}{advice}", token.at)
 
     def word(self, token: Token) -> Node:

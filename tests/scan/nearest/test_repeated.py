@@ -199,7 +199,7 @@ def test_values_that_are_equal_but_not_allowed_are_refused_after_others(tmp_path
         dataset.to_table(["id"], nearest=asked | {"k": 1.0}, limit=1, prefilter=True)
     with pytest.raises(OptionError, match="prefilter: expected True"):
         dataset.to_table(["id"], nearest=asked, limit=1, prefilter=1)
-    with pytest.raises(OptionError, match="the query has 3"):
+    with pytest.raises(OptionError, match="Query vector size 3"):
         dataset.to_table(["id"], nearest=asked | {"q": [1, 2, 3]}, limit=1, prefilter=True)
 
 
