@@ -18,8 +18,7 @@ from glaive.dataset.tasks import commit_operation
 from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
 from glaive.scan.joined import MAX_FRAGMENTS
-from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.query import Query
+from glaive.scan.options import Meter
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
@@ -386,25 +385,6 @@ def test_takes_that_each_meet_new_fragments_open_all_once_they_met_half(
     rest = list(range(905, 1300, 10))
     assert opened.take(rest)["n"].to_pylist() == rest
     assert opened.io_stats_snapshot().read_iops == before
-
-
-def test_few_rows_of_a_limit_are_taken(
-    dataset: glaive.LanceDataset, table: pa.Table, tmp_path: Path
-) -> None:
-    source = Views(Snapshot(LocalStore(dataset.uri), dataset.manifest, Session())).scan(None)
-    meter = Meter()
-    for offset in (0, 550, 2999):  # 550: from two fragments
-        options = ScanOptions(limit=100, offset=offset)
-        for _ in range(5):
-            assert Query(source, options).table(meter).equals(table.slice(offset, 100))
-    if dataset.data_storage_version != "2.0":
-        assert meter.counts["rows_taken_joined"] > 0
-    shutil.copytree(dataset.uri, tmp_path / "t")
-    deleted = glaive.dataset(tmp_path / "t")
-    deleted.delete("number = " + str(table["number"][570]))
-    expected = pa.concat_tables([table.slice(560, 10), table.slice(571, 20)])
-    assert deleted.to_table(offset=560, limit=30).equals(expected)
-    assert deleted.to_table(offset=571, limit=30).equals(table.slice(572, 30))
 
 
 def test_the_second_take_from_small_files_reads_all_of_them(scattered: glaive.LanceDataset) -> None:

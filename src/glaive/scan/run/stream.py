@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches, slices_of_rows
 from glaive.errors import OptionError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, row_bytes, window_rows, windows
+from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows, windows
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection, bare_batch
 
 
@@ -165,29 +162,11 @@ def read_table(run: ScanRun) -> pa.Table:
     plan = plan_scan(run.source.snapshot, run.options)
     if not run.source.projection.outputs:
         return run.source.rows_alone(plan.rows)
-    if run.options.limit is not None and 0 < plan.rows <= _TAKEN_ROWS:
-        table = _taken(run, plan)
-        if table is not None:
-            return table
     chunks: list[list[pa.Array]] = [[] for _ in run.source.schema]
     for part in plan_parts(run, plan.ranges):
         for at, arrays in part.columns(run):
             chunks[at] += [array for array in arrays if len(array)]
     return as_table(run.source, chunks)
-
-
-_TAKEN_ROWS: Final = 256
-"""Maximum rows of a limit that are taken: a scan decodes whole chunks for them."""
-
-
-def _taken(run: ScanRun, plan: ScanPlan) -> pa.Table | None:
-    """Take the rows of a plan; return None for fetched files, or with deleted rows in between."""
-    counts = [stop - start for _, start, stop in plan.ranges]
-    if sum(counts) != plan.rows or not run.source.fragment(plan.ranges[0].position).mapped:
-        return None
-    positions = np.repeat([one.position for one in plan.ranges], counts)
-    rows = np.concatenate([np.arange(start, stop) for _, start, stop in plan.ranges])
-    return take_physical(run.source, positions, rows, meter=run.meter)
 
 
 def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
