@@ -139,7 +139,7 @@ def test_options_of_the_namespace_are_not_used_for_another_kind_of_store(tmp_pat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "expected a path or a URI"),
+        ({}, "pass a path or a URI"),
         ({"table_id": TABLE}, "give both"),
         ({"namespace_client": Catalogue(None)}, "give both"),
         ({"uri": "x", "namespace_client": Catalogue(None), "table_id": TABLE}, "give either"),

@@ -253,7 +253,7 @@ def test_figures_of_plans_have_the_names_of_pylance(
 
 def test_messages_name_a_version_by_the_place_of_its_dataset(tmp_path: Path) -> None:
     opened = glaive.write_dataset(ROWS, str(tmp_path / "t"))
-    with pytest.raises(LookupError, match=f"in version 1 of {tmp_path}/t: .*Indices: none"):
+    with pytest.raises(LookupError, match=f"in version 1 of {tmp_path}/t.*Indices: none"):
         opened.drop_index("nope")
     for call in (
         lambda: opened.centroids(column="v"),
