@@ -218,7 +218,7 @@ class ListReader:
         lists = take_item_lists(data, starts, items, rows, order)
         if lists is None:
             return None
-        offsets = as_array(lists.offsets, f"<i{lists.width}")
+        offsets = as_array(lists.offsets, np.int32 if lists.width == 4 else np.int64)
         structs = [Slots(lists.items, None, 0)] * (len(self._layout.layers) - 2)
         shape = (  # structs between have no nulls
             Slots(lists.items, lists.item_validity, lists.null_items),

@@ -300,6 +300,7 @@ class MiniBlockReader(PageReader):
                 small = self.small or self.opened(at_hand)
                 if small.lists is None:
                     return self._take_one(small, at_hand[1], row)
+                return self._take(rows, small, at_hand[1])
         elif not len(rows):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=None)
