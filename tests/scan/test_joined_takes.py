@@ -17,6 +17,7 @@ import glaive
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
+from glaive.scan import small
 from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.scan.options import Meter
 from glaive.scan.snapshot import Session, Snapshot
@@ -375,8 +376,9 @@ def test_takes_that_met_half_of_the_fragments_have_opened_all(
 
 
 def test_takes_that_each_meet_new_fragments_open_all_once_they_met_half(
-    scattered: glaive.LanceDataset,
+    scattered: glaive.LanceDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 0)  # as if the files were too large to keep
     opened = glaive.dataset(scattered.uri)
     for stop in (300, 600, 900):  # each take also reads fragments that earlier takes read
         rows = list(range(0, stop, 10))
