@@ -62,7 +62,7 @@ version_option = click.option(
 
 
 class _Text(click.ParamType):
-    """What an option set takes, as a text of the command line."""
+    """A value of an option set, given as a string on the command line."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -70,12 +70,12 @@ class _Text(click.ParamType):
         self.name = self.expected.partition(" ")[0]
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """The values that it may have, or of which kind they are."""
+        """Return the allowed values, or the kind of value."""
         values = re.findall(r"'(\w+)'(?:,|$| or)", self.expected)
         return f"[{'|'.join(values)}]" if len(values) > 1 else self.name.upper()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value, as Python's functions take it."""
+        """Return the value that Python functions take."""
         if not isinstance(value, str):  # a default
             return value
         try:
@@ -86,10 +86,10 @@ class _Text(click.ParamType):
 
 
 class Command(click.Command):
-    """A command that makes options of option sets, which it imports, once it is used."""
+    """A command that imports option sets, and makes its options of them, on first use."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """All arguments and options."""
+        """Return all arguments and options."""
         given: list[Any] = self.params
         self.params = [one() if isinstance(one, partial) else one for one in given]
         return super().get_params(ctx)
@@ -103,13 +103,13 @@ def options_of(
     Parameters
     ----------
     described
-        Module and name, with a colon between.
+        Option set or function, as ``module:name``.
     names
-        Of the options there, and of the arguments of the command.
+        Options to add. The arguments of the command have the same names.
     flags
-        What the only one is called on the command line; default: as there.
+        Spellings on the command line, for a single option; by default its name.
     settings
-        What is not as there, as for ``click.option``.
+        Settings that differ from the option set, as for ``click.option``.
     """
 
     def add(function: F) -> F:
@@ -141,7 +141,7 @@ def _made(where: str, name: str, flags: Sequence[str], settings: dict[str, Any])
 
 
 def _kind_in(described: Any, name: str) -> Kind:
-    """What an option of a set may be, or a parameter of a function."""
+    """Return the kind of an option of a set, or of a parameter of a function."""
     if is_dataclass(described):
         return kinds_of(described)[name]  # type: ignore[arg-type]  # a class
     function = unwrap(described)
@@ -158,17 +158,17 @@ def _kind_in(described: Any, name: str) -> Kind:
 def command(
     *lines: str, opens: bool | None = True, versioned: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function: it gets ``--json``, DATASET and ``--storage-option``.
+    """Make a command of a function, with ``--json``, DATASET and ``--storage-option``.
 
     Parameters
     ----------
     lines
         Examples.
     opens
-        Whether the function gets the dataset opened, and not its place and the options of its
-        store. None: there is no DATASET.
+        Whether the function gets the opened dataset. False: it gets the place and the options of
+        the store. None: the command has no DATASET.
     versioned
-        Whether it is opened at a ``--version``.
+        Whether the command has ``--version``, at which it opens the dataset.
     """
 
     def made(function: Callable[..., None]) -> click.Command:
@@ -192,12 +192,12 @@ def command(
 def opened(
     dataset: str, version: str | None = None, storage_options: Sequence[str] = ()
 ) -> LanceDataset:
-    """The dataset at a version.
+    """Open a dataset at a version.
 
     Raises
     ------
     click.BadParameter
-        A storage option is no KEY=VALUE.
+        A storage option is not KEY=VALUE.
     """
     from glaive.dataset.open import dataset as open_dataset
 
