@@ -1,1 +1,1 @@
-"""Wire messages, fixed layouts and names of files, to records and back. No I/O."""
+"""Wire messages, fixed layouts and names of files, to records and back, in memory."""

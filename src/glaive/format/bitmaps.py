@@ -27,7 +27,7 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
     Raises
     ------
     CorruptFileError
-        It cannot be parsed, or has more than 2^27 such numbers.
+        It is invalid, or has more than 2^27 such numbers.
     """
     from pyroaring import BitMap
 
@@ -42,7 +42,7 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
 
 
 _LISTED_PER_BYTE = 8
-"""Numbers of a bitmap for each of its bytes, at most, where none are stored as runs."""
+"""Maximum numbers per byte of a bitmap that stores no runs."""
 
 
 def is_of_runs(count: int, size: int) -> bool:
@@ -64,7 +64,7 @@ def ranges_of(bitmap: BitMap | BitMap64, check: Callable[[int], None]) -> tuple[
         many runs, where they are compressed.
     """
     numbers: Any = bitmap
-    behind = numbers.shift(1)  # without 2^32, which a bitmap cannot have
+    behind = numbers.shift(1)  # 2^32 is beyond a bitmap
     firsts = numbers - behind
     check(RANGE_BYTES * len(firsts))
     starts = np.asarray(firsts.to_array(), np.uint64)
@@ -124,7 +124,7 @@ def word_masks(hashes: UInt64s) -> NDArray[np.uint32]:
 
 
 _CROWDED = 4096
-"""Values of a block of 256 bits that leave none of them: an index may say any number."""
+"""Number of values that exhausts a block of 256 bits: an index may claim any number."""
 
 _MOST_PER_VALUE = 1024
 """Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that

@@ -147,7 +147,7 @@ def _plain(field: Field) -> Field:
 
 
 def _members(data_type: pa.StructType) -> tuple[Field, ...]:
-    """Return the members of a descriptor; they have no field ids."""
+    """Return the members of a descriptor; their field ids are -1."""
     return tuple(
         Field(id=-1, name=field.name, logical_type=_TYPES[field.type], nullable=field.nullable)
         for field in data_type
@@ -282,7 +282,7 @@ with suppress(pa.ArrowKeyError):  # another library may have registered the name
 
 
 def _joined(values: Sequence[Any]) -> pa.LargeBinaryArray:
-    """Return bytes or None, copied once: Arrow's builders move all bytes when they grow."""
+    """Return bytes or ``None``, copied once: Arrow's builders move all bytes when they grow."""
     ends = [0, *accumulate(0 if value is None else len(value) for value in values)]
     data = allocate(ends[-1])
     memory = memoryview(data).cast("B")

@@ -1,8 +1,8 @@
 """Deletion files: the deleted physical rows of a fragment.
 
 They are a set of 32-bit offsets in one of two encodings. For few rows it is an Arrow IPC file
-with one column ``row_id`` (``u32``, not nullable, in any order). For many it is a roaring bitmap
-in the portable layout.
+with one column ``row_id`` (``u32``, not nullable, in any order). For many it is a roaring bitmap in
+the portable layout.
 
 Specification: "Deletion files" in ``docs/format``.
 """
@@ -123,9 +123,9 @@ MAX_DELETED_ROWS: Final = 1 << 27
 """Limit of deleted rows of a fragment that are listed: they take 9 bytes each meanwhile."""
 
 _PLAIN_UNTIL: Final = 16
-"""Maximum deleted rows of an Arrow file without compression.
+"""Maximum deleted rows of an uncompressed Arrow file.
 
-Up to 20 rows its file is never larger than with zstd, whatever the offsets. A frame and the
+Up to 20 rows the file is at most as large as with zstd, whatever the offsets: a frame and the
 length before it take more bytes than zstd saves. Making a context of zstd takes longer than all
 other work.
 """
@@ -173,7 +173,7 @@ def decode_deletions(
     Raises
     ------
     CorruptFileError
-        The file cannot be parsed, has another number of rows, or an offset is out of range.
+        The file is invalid, has another number of rows, or an offset is out of range.
     UnsupportedFeatureError
         More than :data:`MAX_DELETED_ROWS` are deleted.
 
@@ -200,7 +200,7 @@ def decode_runs(
     found = _decode(data, rows, count, where, bitmap=bitmap)
     if isinstance(found, np.ndarray):
         return DeletedRuns.of(found)
-    # A file is not compressed: each of its bytes stands for four runs at most.
+    # Roaring bitmaps are uncompressed: each of their bytes stands for four runs at most.
     begins, ends = ranges_of(found, lambda _: None)
     return DeletedRuns(begins.astype(np.int64), ends.astype(np.int64))
 

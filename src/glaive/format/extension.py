@@ -59,7 +59,7 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
 def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: bool) -> pa.Schema:
     """Return columns with the metadata of a schema, and pandas' notes of unchanged columns.
 
-    ``same`` if no column was computed or has another name.
+    ``same`` if all columns are columns of the schema, with their names.
     """
     metadata: Any = schema.metadata
     if metadata and not same and _PANDAS in metadata:
@@ -70,8 +70,8 @@ def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: b
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """Return the schema with extension types instead of their metadata entries.
 
-    Types that pyarrow does not know, or that do not fit what a file says of them, remain storage
-    types. ``json`` specifies whether JSONB becomes Arrow's JSON type.
+    A type remains a storage type if pyarrow lacks its extension type or the metadata is invalid.
+    ``json`` specifies whether JSONB becomes Arrow's JSON type.
     """
     if not any(map(_is_extended, schema)):
         return schema
@@ -89,8 +89,8 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
 def _imported(schema: pa.Schema) -> pa.Schema | None:
     """Return the schema by Arrow's C interface, which converts metadata to types.
 
-    None if a known name has metadata, or a storage type, that does not fit it. The file chooses
-    both, and the class of the type may be of any package and raise anything.
+    Return ``None`` if a known name has an invalid storage type or invalid metadata. The file
+    chooses both, and the class of the type may be of any package and raise anything.
     """
     try:
         made = pa.schema(_Exported(schema))  # type: ignore[arg-type]  # anything with a capsule
@@ -155,11 +155,11 @@ _PLAIN: Final[dict[Any, Any]] = {pa.large_string(): pa.string(), pa.large_binary
 
 
 def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
-    """Return a note without the types of columns that were changed, or made again.
+    """Remove the types of changed or recreated columns from a note.
 
     Arrow and pandas would convert the values to the old type of the column: numbers to booleans or
-    to texts, times to days. Bytes that do not parse as a note stay as they are. A note with a time
-    zone of dateutil, which opens any path, becomes an empty text.
+    to texts, times to days. Keep bytes that are an invalid note. A note with a time zone of
+    dateutil, which opens any path, becomes an empty text.
     """
     import json
 

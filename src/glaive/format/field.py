@@ -37,9 +37,9 @@ class Field:
     id
         Identity within the dataset; -1 for members of a blob descriptor.
     name
-        The field's own name, without its parents.
+        The field's own name.
     logical_type
-        Name of the type in wire format, without children.
+        Name of the type in wire format; children are separate fields.
     nullable
         Whether values may be null.
     children
@@ -114,7 +114,7 @@ class Field:
             yield from child.walk()
 
     def leaves(self) -> Iterator[Field]:
-        """Yield the fields at or below this field that have no children, depth first."""
+        """Yield the leaves at or below this field, depth first."""
         return (field for field in self.walk() if not field.children)
 
     def leaf_columns(self) -> Iterator[Field]:
@@ -137,7 +137,7 @@ class Field:
 
     def _list_size(self) -> int:
         size = self.logical_type.rsplit(":", 1)[1]
-        # Python makes no number of thousands of digits.
+        # Python refuses to parse thousands of digits.
         if not size.isdecimal() or len(size) > 10 or int(size) > 2**31 - 1:
             raise CorruptFileError(
                 f"size of field {self.name!r}",
@@ -162,7 +162,7 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
     return made  # type: ignore[no-any-return]  # the stubs know maps of types, not of fields
 
 
-# --- Columns that a schema declares to be a key, in their metadata; nothing enforces it -
+# --- Columns that a schema declares to be a key, in their metadata, unenforced ----------
 #
 # Specification: "Fields" in ``docs/format``.
 
@@ -182,7 +182,7 @@ def _stored_position(field: Field, option: str) -> int | None:
 
 
 def key_position(field: Field, option: str) -> int | None:
-    """Return the place of a column within its key, from 1 on; None if it has no place."""
+    """Return the place of a column within its key, from 1 on, or ``None``."""
     return _stored_position(field, option) or None
 
 
@@ -218,7 +218,7 @@ def check_primary_key(fields: Iterable[Field]) -> None:
 
 
 def _check_below(field: Field, path: str, outer: str | None) -> None:
-    """Check a field; ``outer`` is the path of a nullable struct around it, else None."""
+    """Check a field; ``outer`` is the path of a nullable struct around it, or ``None``."""
     nullable = outer or (path if field.nullable else None)
     if nullable is not None and is_primary_key(field):
         raise SchemaError(
@@ -255,7 +255,7 @@ class SchemaField:
         return self._field.id
 
     def name(self) -> str:
-        """Return its name, without the names of parents."""
+        """Return its own name."""
         return self._field.name
 
     def children(self) -> list[SchemaField]:
@@ -267,7 +267,7 @@ class SchemaField:
         return is_primary_key(self._field)
 
     def unenforced_primary_key_position(self) -> int | None:
-        """Return its place in the primary key, from 1 on; None if it has no place."""
+        """Return its place in the primary key, from 1 on, or ``None``."""
         return key_position(self._field, PRIMARY_KEY_POSITION)
 
     def is_unenforced_clustering_key(self) -> bool:
@@ -275,7 +275,7 @@ class SchemaField:
         return is_clustering_key(self._field)
 
     def unenforced_clustering_key_position(self) -> int | None:
-        """Return its place in the clustering key, from 1 on; None if it has no place."""
+        """Return its place in the clustering key, from 1 on, or ``None``."""
         return key_position(self._field, CLUSTERING_KEY_POSITION)
 
     @property

@@ -1,7 +1,7 @@
 """Schemas: columns with field ids, and their conversion from and to Arrow.
 
 Ids are assigned depth first. Appends use the ids of the dataset for columns with the same name;
-overwrites start again at 0, unless the dataset does not reuse ids.
+overwrites start again at 0, unless the dataset keeps ids unique.
 
 Specification: "Fields" and "Physical columns" in ``docs/format``.
 """
@@ -204,7 +204,7 @@ class _Fields(tuple[Field, ...]):
         return [SchemaField(one) for one in self]
 
 
-@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+@dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class LanceSchema:
     """The columns of a dataset or file, with ids.
 
@@ -262,7 +262,7 @@ class LanceSchema:
         try:
             _refuse_duplicates(schema.names, "column")
             fields = tuple(_from_arrow(field, field.name, ids, 1) for field in schema)
-        except UnicodeDecodeError as error:  # readers of Arrow do not look at names
+        except UnicodeDecodeError as error:  # readers of Arrow ignore names
             raise SchemaError(
                 f"the name of a column or of a member, or a time zone, is not UTF-8: {error}. "
                 "Rename it before writing"
@@ -347,7 +347,7 @@ class LanceSchema:
             yield from top.walk()
 
     def leaves(self) -> list[Field]:
-        """Return all fields without children, depth first."""
+        """Return all leaves, depth first."""
         return [leaf for field in self.fields for leaf in field.leaves()]
 
     def leaf_columns(self) -> list[Field]:
@@ -360,7 +360,7 @@ class LanceSchema:
 
     @property
     def max_field_id(self) -> int:
-        """Highest id; -1 without fields."""
+        """Highest id; -1 in an empty schema."""
         return max(self.field_ids(), default=-1)
 
     def field_by_id(self, field_id: int) -> Field:
@@ -384,7 +384,7 @@ class LanceSchema:
         return {name.lower(): self.by_name[name] for name in reversed(self.by_name)}
 
     def path_of(self, field_id: int) -> str | None:
-        """Return the dotted path of a field; None if it does not exist."""
+        """Return the dotted path of a field, or ``None`` if it is missing."""
 
         def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
             for sibling in siblings:
@@ -402,7 +402,7 @@ class LanceSchema:
         """Return the fields from the top level down to ``path``, such as ``"meta.name"``.
 
         A top-level name with dots is found as it is; within a path it needs backticks. ``words``
-        begin the error for a path that does not exist.
+        begin the error for a missing path.
         """
         top = self.by_name.get(path)
         if top is not None:
@@ -428,7 +428,7 @@ class LanceSchema:
         return SchemaField(found[-1])
 
     def field_case_insensitive(self, name: str) -> SchemaField | None:
-        """Return the same for names in any case, where they are not found as they are."""
+        """Find a field by its exact name, else by its name in any case."""
         exact = self.field(name)
         if exact is not None:
             return exact
@@ -456,7 +456,7 @@ class LanceSchema:
         Raises
         ------
         ColumnNotFoundError
-            A path does not exist; the message suggests similar ones.
+            A path is missing; the message suggests similar ones.
         """
         order: dict[int, Field] = {}
         wanted: set[int] = set()

@@ -90,9 +90,9 @@ class FileFooter:
         NotLanceError
             The file is too short or does not end in ``LANC``.
         UnsupportedFeatureError
-            The version is not supported.
+            The version is unsupported.
         CorruptFileError
-            The tables are not within the file, before the footer.
+            The tables extend beyond the file or into the footer.
         """
         start, column_table, global_table, buffers, columns, major, minor = _unpacked(
             _FILE, tail, size, cls.SIZE, where, "file"
@@ -252,7 +252,7 @@ def checksums_size(columns: int, global_buffers: int, buffers: int) -> int:
 
 
 def trailing_size(before: Any) -> int | None:
-    """Return the size of the checksums that end with these eight bytes; None without checksums."""
+    """Return the size of the checksums that end with these eight bytes, or ``None``."""
     if len(before) != TRAILER:
         return None
     size, magic = _TRAILER.unpack(before)
@@ -307,7 +307,7 @@ class FileChecksums:
 
     @classmethod
     def parse(cls, raw: Any, columns: int, *, where: str) -> Self | None:
-        """Read the checksums of a file of so many columns; None for checksums of another version.
+        """Read the checksums of a file of so many columns; ``None`` if of another version.
 
         Raises
         ------

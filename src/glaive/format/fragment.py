@@ -35,7 +35,7 @@ TOMBSTONE = -2
 
 
 LEGACY = FormatVersion(0, 1)
-"""Entries of files in this version list fields, but not columns."""
+"""Entries of files in this version list only fields."""
 
 _VERSIONS = {
     text: FormatVersion(*map(int, text.split("."))) for text in ("0.1", "2.0", "2.1", "2.2", "2.3")
@@ -58,7 +58,7 @@ def known_version(text: str, where: object) -> FormatVersion:
     Raises
     ------
     UnsupportedFeatureError
-        This reader does not know it.
+        The version is unknown.
     """
     known = _VERSIONS.get(text)
     if known is None:
@@ -81,7 +81,7 @@ class DataFile:
     fields
         Field ids in the file; -2 for columns that were replaced.
     column_indices
-        Physical column of each field, -1 for none; empty in 0.1 files.
+        Physical column of each field, or -1; empty in 0.1 files.
     version
         Format version of the file.
     size
@@ -122,7 +122,7 @@ class DataFile:
         return columns
 
     def column_of(self, field_id: int) -> int | None:
-        """Return a field's physical column, also of hidden fields; ``None`` if not in the file.
+        """Return a field's physical column, also of hidden fields; ``None`` if the file lacks it.
 
         Errors as for :meth:`columns`.
         """
@@ -188,7 +188,7 @@ class DeletionFile:
     base_id
         Base path of the file; ``None`` for the dataset itself.
     checksum
-        Of all bytes of the file; ``None`` if it is not known.
+        Of all bytes of the file; ``None`` if it is unknown.
     """
 
     bitmap: bool
@@ -236,7 +236,7 @@ class Fragment:
     physical_rows
         Rows in the files, including deleted rows.
     deletion_file
-        Absent when no row is deleted.
+        Absent when all rows are live.
     row_ids
         Stable row ids in wire format, if the dataset has them.
     row_ids_in_column
@@ -328,10 +328,9 @@ class SingleFile(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
-        """Return the file of a fragment; None unless it has a single such file of at most a size.
+        """Return the only file of a fragment, if it has one of at most a size, or ``None``.
 
-        None too if its name leads elsewhere, or is not the name of a data file. The code that opens
-        the file reports that.
+        Return ``None`` too if its name is invalid; the code that opens the file reports that.
         """
         if len(wire.files) != 1:
             return None
@@ -384,12 +383,12 @@ def _check_numbers(wire: table_pb2.DataFragment, where: object) -> None:
             )
 
 
-# --- Numbers of all fragments of a manifest, read without work per fragment -------------
+# --- Numbers of all fragments of a manifest, read all at once ---------------------------
 #
 # Protobuf merges repeated occurrences of a message field. Parsed as a message whose numbers are
 # lists, all fragments become one message, so a single parse yields the list of their ids. Zeros
 # are omitted on the wire. If that makes a list too short, a marker is inserted before each
-# fragment to identify the fragments without a number.
+# fragment: it identifies the fragments that omit a number.
 #
 # Specification: "Fragments and data files" in ``docs/format``.
 
@@ -405,13 +404,13 @@ class FragmentColumns:
     Parameters
     ----------
     wire
-        The manifest; never changed.
+        The manifest, read-only.
     where
         Full path of the manifest, for messages.
     raw
         The bytes of ``wire``, if available; released after first use.
     all_rows
-        Whether row counts are physical rows. Manifests without a writer may have live rows for
+        Whether row counts are physical rows. Manifests that name no writer may have live rows for
         fragments with a deletion file.
     """
 
@@ -546,7 +545,7 @@ class FragmentColumns:
             totals = (sum(file.file_size_bytes for file in one.files) for one in parsed)
             return np.fromiter(totals, np.float64, len(fragments))
         owner = np.cumsum(is_marker) - 1
-        # Numbers that cannot overflow: files may claim any size.
+        # Floats: sums of the sizes that files claim may overflow integers.
         known = flat[~is_marker].astype(np.float64)
         return np.bincount(owner[~is_marker], known, len(fragments)).astype(np.float64)
 
@@ -766,7 +765,7 @@ class FragmentList(Sequence[Fragment]):
         Raises
         ------
         CorruptFileError
-            As for :func:`glaive.format.fragment.check_fragment`, or one cannot be parsed.
+            As for :func:`glaive.format.fragment.check_fragment`, or one is invalid.
         """
         for packed in self._wire.fragments:
             message = parse(table_pb2.DataFragment(), packed, "fragment", _TRANSACTION)

@@ -1,8 +1,8 @@
 """Convert between Arrow types and logical types, their names in schemas: ``timestamp:us:UTC``.
 
-A logical type describes a type without its children, which are separate fields. This module
-converts types without children; :mod:`glaive.format.fields` adds the children of ``struct``,
-lists, maps and fixed-size lists of structs.
+Children of a type are separate fields with types of their own. This module converts types of
+leaves; :mod:`glaive.format.fields` adds the children of ``struct``, lists, maps and fixed-size
+lists of structs.
 
 Specification: "Logical types" in ``docs/format``.
 """
@@ -79,7 +79,7 @@ _NO_HINT: Final = frozenset({"struct", "null"})
 
 @lru_cache(maxsize=4096)
 def leaf_type(text: str) -> Any:
-    """Return the Arrow type of a logical type that has no children.
+    """Return the Arrow type of the logical type of a leaf.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def _count(text: str, most: int = MAX_OFFSET) -> int:
 
 
 def logical_type(arrow: Any, column: str) -> str:
-    """Return the logical type of a storage type that has no children.
+    """Return the logical type of a leaf's storage type.
 
     Raises
     ------
@@ -267,7 +267,7 @@ def _dictionary(arrow: Any, column: str) -> str:
             f"booleans, not of {arrow.value_type}. Cast the column to {arrow.value_type} before "
             "writing."
         )
-    # The format does not store the ordered flag.
+    # The format omits the ordered flag.
     return f"dict:{values}:{_NAMES[arrow.index_type]}:false"
 
 

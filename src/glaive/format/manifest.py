@@ -5,7 +5,8 @@ version, the manifest message and the footer. The length of each part precedes i
 The message has the offsets of the first two.
 
 :class:`Manifest` holds the message with unparsed fragments, and parses only requested ones.
-Opening a dataset of 100,000 fragments, counting its rows and appending need no work per fragment.
+Opening a dataset of 100,000 fragments, counting its rows and appending handle all fragments at
+once.
 
 Specification: "Manifest file" in ``docs/format``.
 """
@@ -64,7 +65,7 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
     Raises
     ------
     CorruptFileError
-        The section cannot be parsed, or as for :func:`check_entries`.
+        The section is invalid, or as for :func:`check_entries`.
     """
     section = parse(table_pb2.IndexSection(), data, "index section", where)
     check_entries(section.indices, where)
@@ -113,7 +114,7 @@ def open_coverage(entry: table_pb2.IndexMetadata, where: object) -> BitMap:
     Raises
     ------
     CorruptFileError
-        It cannot be read.
+        It is invalid.
     """
     return parse_bitmap(entry.fragment_bitmap, f"fragments of index {entry.name!r}", where)
 
@@ -148,7 +149,7 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
 def with_own_folders(
     entries: Sequence[table_pb2.IndexMetadata],
 ) -> Sequence[table_pb2.IndexMetadata]:
-    """Return the entries without contradictions.
+    """Remove entries that contradict each other.
 
     Two entries contradict if they name one folder as segments of one index, and differ. It is
     unknown which of them has the rows of the files there, so both are left out.
@@ -164,7 +165,7 @@ def with_own_folders(
 
 
 def contents_of(entry: table_pb2.IndexMetadata) -> bytes:
-    """Return the contents of a segment's files that an entry states, without their location.
+    """Return what an entry says about the contents of a segment's files: all but their location.
 
     Entries of two datasets may name one segment, and one of them may be damaged.
     """
@@ -192,7 +193,7 @@ def check_uuid(uuid: table_pb2.UUID, subject: str, where: object) -> None:
         )
 
 
-# --- Feature flags: features of a dataset that not every reader or writer supports ------
+# --- Feature flags: features of a dataset that readers or writers have to know ----------
 #
 # A manifest has one word of flags for readers and another for writers. Both are recomputed from
 # the contents of each version, except for a few permanent flags.
@@ -344,7 +345,7 @@ def recompute(
 # ======= ======================================
 #
 # The message says that they are there. Other readers skip that field, and go by the positions of
-# the sections and of the message. A writer that does not know them leaves out both.
+# the sections and of the message. A writer that ignores checksums leaves out both.
 #
 # Specification: "Manifest file" in ``docs/format/manifest.md``.
 
@@ -411,12 +412,12 @@ def _is_of_sections(data: memoryview, start: int) -> bool:
 
 
 def compare_manifest(data: memoryview, position: int, sections_end: int, where: str) -> None:
-    """Compare a manifest that has checksums with them; parameters as of :func:`has_checksums`.
+    """Compare a manifest with its checksums; parameters as of :func:`has_checksums`.
 
     Raises
     ------
     CorruptFileError
-        Bytes were changed, or the checksums are not where they have to be.
+        Bytes were changed, or the checksums are missing from their place.
     """
     if not _are_there(data, position, sections_end):
         raise CorruptFileError(
@@ -444,7 +445,7 @@ class Manifest:
     Parameters
     ----------
     wire
-        The message, with its fragments in wire format; never changed.
+        The message, with its fragments in wire format; read-only.
     where
         Full path of the file, for messages.
     scheme
@@ -473,7 +474,7 @@ class Manifest:
         self.stated = FragmentColumns(wire, where)
         """Numbers of all fragments as stored in the file; see :attr:`columns`."""
         self.read_rows: Callable[[Manifest], table_pb2.ManifestOutline] | None = None
-        """Completes the message with row counts from data files; None if that is not needed."""
+        """Completes the message with row counts from data files; ``None`` if it is complete."""
         self.opened_bases: dict[int, tuple[ObjectStore, ObjectStore, bool]] = {}
         """Kept for :mod:`glaive.table.root`: by id, root store, base store, whether that is a
         dataset root. It is here because a store may refer to the manifest: they go together."""
@@ -554,7 +555,7 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used, at least the id of each fragment; -1: no id was used."""
+        """Highest fragment id ever used, at least the id of each fragment; -1 at first."""
         highest = int(self.fragment_ids.max()) if self.num_fragments else -1
         if self.wire.HasField("max_fragment_id"):
             return max(self.wire.max_fragment_id, highest)
@@ -618,8 +619,8 @@ class Manifest:
         Raises
         ------
         CorruptFileError
-            It cannot be parsed, or as for :func:`glaive.format.fragment.check_fragment`, or its
-            numbers differ from the numbers of :attr:`columns`.
+            It is invalid, or as for :func:`glaive.format.fragment.check_fragment`, or its numbers
+            differ from the numbers of :attr:`columns`.
         """
         message = self._parsed(self.complete_wire, position)
         check_fragment(message, self.where)
@@ -673,7 +674,7 @@ class Manifest:
     def physical_rows(self) -> NDArray[np.int64]:
         """Physical rows of each fragment.
 
-        0 if unknown: in manifests of releases up to 0.7 that were not completed.
+        0 if unknown: in incomplete manifests of releases up to 0.7.
         """
         return self.columns.physical_rows
 
@@ -704,15 +705,15 @@ def decode_manifest(
     NotLanceError
         The bytes do not end like a manifest.
     CorruptFileError
-        A section is outside of the file, cannot be parsed, or was changed.
+        A section is outside of the file, invalid, or was changed.
     UnsupportedFeatureError
-        The version uses a feature that this reader does not support.
+        The version uses a feature that glaive lacks.
     """
     footer = ManifestFooter.parse(data, data.size, where=where)
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
-    if (room := end - footer.position - _LENGTH.size) != len(raw):  # no bytes are a message, too
+    if (room := end - footer.position - _LENGTH.size) != len(raw):  # zero bytes are a message, too
         what, exact = "length of the manifest", f"{room} bytes, those before the footer"
         raise CorruptFileError(what, expected=exact, found=str(len(raw)), where=where)
     wire = parse(table_pb2.ManifestOutline(), raw, "manifest", where)
@@ -750,7 +751,7 @@ def decode_manifest(
 
 
 def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memoryview:
-    """Return bytes of the section whose length is at ``at``; it must not extend beyond ``end``."""
+    """Return bytes of the section whose length is at ``at``; check that it ends by ``end``."""
     if at + _LENGTH.size > end:
         what = f"position of the {name}"
         raise CorruptFileError(what, expected=f"below {end}", found=f"{at}", where=where)

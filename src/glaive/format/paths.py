@@ -1,6 +1,6 @@
 """Names of the files of a dataset, relative to its root.
 
-Manifests are named in one of two ways, never both in one dataset:
+All manifests of a dataset are named in one of two ways:
 
 ======== ===================================================== =========================
 scheme   name                                                  example, version 7
@@ -69,7 +69,7 @@ def parse_manifest_name(name: str) -> ManifestName | None:
         return None
     detached = name.startswith("d")
     digits = name[1 : -len(_SUFFIX)] if detached else name[: -len(_SUFFIX)]
-    # Python makes no number of thousands of digits, which an entry of a manifest store may have.
+    # Python refuses to parse thousands of digits, which an entry of a manifest store may have.
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
         return None
     number = int(digits)
@@ -135,7 +135,7 @@ def transaction_path(name: str) -> str:
     Raises
     ------
     CorruptFileError
-        The name leads out of the folder of transactions, or does not end in ``.txn``.
+        The name leads out of the folder of transactions, or lacks the suffix ``.txn``.
     """
     checked = check_file_name(name, "name of a transaction file", "a manifest")
     check_ending(checked, ".txn", "name of a transaction file", "a manifest")
@@ -150,7 +150,7 @@ def deletion_file_path(fragment: int, read_version: int, number: int, *, bitmap:
 
 # --- Patterns of file names of a dataset ------------------------------------------------
 #
-# They are checked before files are deleted or copied, as names in manifests are untrusted, and
+# glaive checks names before it deletes or copies files: names in manifests are untrusted, and
 # folders may contain foreign files.
 #
 # A manifest may use any name that ends in ``.lance`` for a data file. Other files only count as

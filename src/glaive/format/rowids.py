@@ -6,7 +6,7 @@ A row id sequence is a list of segments, each in the shortest of five encodings:
 encoding             values
 ==================== ============================================================
 range                ``start`` to ``end``, exclusive
-range with holes     the same without the values listed
+range with holes     the same, except the values listed
 range with bitmap    bit ``i``, least significant first, is set if ``start + i`` exists
 sorted array         ascending values: a base and 16- or 32-bit offsets, or 64 bits each
 array                the same in any order
@@ -149,7 +149,7 @@ def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int
     Raises
     ------
     CorruptFileError
-        Parts of the segment do not match.
+        Parts of the segment contradict each other.
     """
     length = segment_length(segment, where)
     form = str(segment.WhichOneof("segment"))
@@ -168,7 +168,7 @@ def segment_length(segment: table_pb2.U64Segment, where: object) -> int:
     Raises
     ------
     CorruptFileError
-        They do not match.
+        They contradict each other.
     """
     form = segment.WhichOneof("segment")
     if form is None:
@@ -250,7 +250,7 @@ _DENSE: Final = 4
 
 
 class Part(Protocol):
-    """Numbers of neighbouring rows that do not form a plain range."""
+    """Numbers of neighbouring rows in any encoding but a plain range."""
 
     def at(self, positions: Int64s) -> UInt64s:
         """Return the numbers at some positions within the part."""
@@ -262,8 +262,8 @@ class Part(Protocol):
 class RowValues:
     """A number for each physical row of a fragment: its id, or a version.
 
-    Only :meth:`all` decodes all numbers, as a few bytes can encode any number of rows. Decoded
-    numbers are not kept. Safe to share between threads.
+    Only :meth:`all` decodes all numbers, as a few bytes can encode any number of rows. Each call
+    decodes anew. Safe to share between threads.
     """
 
     __slots__ = ("_base", "_ends", "_other", "_step", "rows")
@@ -283,7 +283,7 @@ class RowValues:
         Raises
         ------
         CorruptFileError
-            The sequence cannot be parsed or does not have ``rows`` values.
+            The sequence is invalid, or its number of values differs from ``rows``.
         """
         segments = _parse(table_pb2.RowIdSequence, data, where).segments
         lengths = [segment_length(segment, where) for segment in segments]
@@ -411,12 +411,12 @@ def decode_row_ids(data: bytes, rows: int, *, where: object) -> UInt64s:
 
 
 def count_row_ids(data: bytes, *, where: object) -> int:
-    """Number of row ids in a sequence; 0 for none.
+    """Number of row ids in a sequence.
 
     Raises
     ------
     CorruptFileError
-        The sequence cannot be parsed.
+        The sequence is invalid.
     """
     if not data:
         return 0
@@ -570,8 +570,8 @@ def _encode_array(values: NDArray[np.uint64]) -> table_pb2.EncodedU64Array:
 # --- Bounds of the segments of the row id sequences of all fragments --------------------
 #
 # The bounds of sequences with a single range, as new fragments have, come from a single parse for
-# all: see :mod:`glaive.format.fragment`. Other sequences are decoded segment by segment. That
-# costs work per segment, not per row.
+# all: see :mod:`glaive.format.fragment`. Other sequences are decoded segment by segment. That costs
+# work per segment, not per row.
 #
 # Specification: "Row ids" in ``docs/format``.
 
@@ -695,7 +695,7 @@ def read_segments(
     Raises
     ------
     CorruptFileError
-        A fragment has no row ids, or their number is wrong.
+        A fragment lacks row ids, or their number is wrong.
     """
     rows = columns.physical_rows
     sequences = columns.row_ids
@@ -756,7 +756,7 @@ def _segments(
 
 
 def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
-    """Return bounds of the sequences that are a single short range; none if they are ambiguous."""
+    """Return bounds of the sequences that are a single short range; an empty list if ambiguous."""
     sizes = np.fromiter(map(len, sequences), np.int64, len(sequences))
     # Tag and size of the segment, tag and size of the range.
     joined = b"".join(sequences) + b"\0\0\0\0"

@@ -83,13 +83,13 @@ class Transaction:
         return f"{self.read_version}-{self.uuid}.txn"
 
     def encode(self) -> bytes:
-        """Encode in wire format, without length or footer.
+        """Encode the message alone in wire format.
 
         Raises
         ------
         OptionError
-            A given value has a wrong type, is a number that the message cannot hold, or is a text
-            with half of a surrogate pair.
+            A given value has a wrong type, is a number out of range, or is a text with half of a
+            surrogate pair.
         """
         name = self.operation.wire_name
         if name is None:

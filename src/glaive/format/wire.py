@@ -40,7 +40,7 @@ def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: 
 
 
 def copy_fields(source: Message, target: Message) -> None:
-    """Set the fields of ``target`` that ``source`` has and sets, by name; none is repeated."""
+    """Set the fields of ``target`` that ``source`` has and sets, by name; all are singular."""
     names = target.DESCRIPTOR.fields_by_name
     for field, value in source.ListFields():
         if field.name in names and isinstance(value, Message):
@@ -85,9 +85,9 @@ def seal(url: str, message: bytes) -> bytes:
 
 
 def unseal(raw: bytes) -> tuple[str, bytes]:
-    """Return the name, without URL prefix, and the bytes of the message in an envelope.
+    """Return the bare name of the type and the bytes of the message in an envelope.
 
-    Raises ``DecodeError`` if the bytes are not an envelope.
+    Raises ``DecodeError`` if the envelope is invalid.
     """
     envelope = Envelope.FromString(raw)
     return envelope.type_url.rsplit("/", 1)[-1], envelope.value
@@ -120,12 +120,11 @@ _UNFIT: Final = re.compile(
     r"[\x00-\x1f\x7f\\\ud800-\udfff]|^/|//|/$|^$|"
     rf"(?:^|{_SEPARATOR})(?:\.|%2[Ee]){{1,2}}(?:(?:;|%3[Bb])[^/]*)?(?:{_SEPARATOR}|$)"
 )
-"""Parts that a name cannot have: control characters, halves of surrogate pairs, which no message
-can have, and the separator of another system. Also paths that are absolute, lead upwards or name
-a folder.
+"""Invalid parts of a name: control characters, halves of surrogate pairs, and the separator of
+another system. Also paths that are absolute, lead upwards or name a folder.
 
 Some file systems of fsspec make addresses of web servers from names as they are. There dots and
-slashes may be written with ``%``, and the part after ``;`` may not belong to the name.
+slashes may be written with ``%``, and ``;`` may end the name.
 """
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
@@ -145,8 +144,7 @@ def check_file_name(name: str, subject: str, where: object) -> str:
     Raises
     ------
     CorruptFileError
-        It is absolute, leads upwards, does not name a file, or has backslashes or control
-        characters.
+        It is absolute, leads upwards, names a folder, or has backslashes or control characters.
     """
     if is_file_name(name):
         return name
@@ -176,12 +174,12 @@ def check_ending(name: str, ending: str, subject: str, where: object) -> None:
 
 
 def check_base_paths(bases: Iterable[table_pb2.BasePath], where: object) -> None:
-    """Check that no base path is longer than a system allows.
+    """Check that each base path is at most as long as a system allows.
 
     Raises
     ------
     CorruptFileError
-        One is.
+        One is longer.
     """
     for base in bases:
         if len(base.path) > MAX_BASE_PATH:
