@@ -1,1 +1,1 @@
-"""Bytes: stores, ranges, sinks. Nothing here knows of Lance."""
+"""Bytes: stores, ranges, sinks, for any format."""

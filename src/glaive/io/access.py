@@ -53,7 +53,7 @@ from glaive.types import ByteRange
 # --- Open the store of a path or URI ----------------------------------------------------
 
 _unnamed = count(1)
-"""Numbers for the locations in memory without a name."""
+"""Numbers for the unnamed locations in memory."""
 
 
 def open_store(
@@ -61,16 +61,17 @@ def open_store(
 ) -> ObjectStore:
     """Return a store rooted at a directory, bucket prefix or location in memory.
 
-    Nothing is read. The URI must come from the caller. For locations that a dataset contains, use
+    The URI must come from the caller. For locations that a dataset contains, use
     :func:`glaive.io.access.open_named`.
 
     Raises
     ------
     OptionError
-        The scheme is unknown or followed by a single slash. The location is not a string, is empty
-        or has an invalid character. Or a storage option has an invalid value.
+        The scheme is unknown or followed by a single slash. The location has another type than
+        string or path, is empty or has an invalid character. Or a storage option has an invalid
+        value.
     MissingDependencyError
-        The scheme needs a package that is not installed.
+        The scheme needs a package that is missing.
     """
     text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
     if not isinstance(text, str):
@@ -131,7 +132,8 @@ def open_object(
 ) -> tuple[ObjectStore, str]:
     """Return the store of the location that contains an object, and the object's path in it.
 
-    Nothing is read. :func:`open_store` lists the errors; a URI that ends with a slash is one, too.
+    Errors are the errors of :func:`open_store`, and an ``OptionError`` for a URI that ends with a
+    slash.
     """
     text = uri = with_slashes(uri)
     is_local = uri.partition("://")[0].lower() in LOCAL_SCHEMES
@@ -340,14 +342,14 @@ def _now_millis() -> float:
 
 
 def _millis(text: str | None, default: float) -> float:
-    """Parse a time or a duration; return the default if it is not a number."""
+    """Parse a time or a duration; return the default if it is invalid."""
     return float(text) if text is not None and text.isascii() and text.isdecimal() else default
 
 
 # --- Ask a namespace about a table: check its answer, and renew credentials --------------
 
 _ASKED: Final = ("checksums", "fsync", "verify_checksums")
-"""Options for what glaive does with files, not for how it reaches a store."""
+"""Options for what glaive does with files; other options say how it reaches a store."""
 
 _CREDENTIALS: Final = (
     frozenset(
@@ -438,14 +440,14 @@ def ask_for_table(
     storage_options
         Options of the caller. Options of the namespace override them.
     create
-        Whether to declare a table that does not exist yet.
+        Whether to declare a missing table.
 
     Raises
     ------
     OptionError
         ``client`` or ``table_id`` is missing, or ``table_id`` is not a list of names.
     DatasetNotFoundError
-        The namespace does not have the table, or reports no location.
+        The namespace lacks the table or its location.
     StoreError
         The namespace failed, or its answer is invalid.
 
@@ -490,7 +492,8 @@ def catalogued_options(
 ) -> Mapping[str, str] | None:
     """Return storage options for a location with files of a table.
 
-    Without a namespace, the caller's ``storage_options`` are returned.
+    The options come from the namespace, if ``client`` or ``table_id`` is given, else from the
+    caller.
 
     Raises
     ------
@@ -549,7 +552,7 @@ def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
 
 
 def said_by(error: Exception) -> str:
-    """Return the message of a client's error, of any package, without credentials."""
+    """Return the message of a client's error, of any package; remove credentials."""
     return without_named_secrets(str(error)[:_LONGEST])
 
 
@@ -617,7 +620,7 @@ _TREE: Final = "/tree/"
 _EXTERNAL, _BASES = PERMISSIONS
 
 AS_OPTION: Final = "Commands, pipelines and Spark take it as a storage option, in JSON."
-"""End of messages that say what to allow, for users who do not open the dataset themselves."""
+"""End of messages that say what to allow, for users whose tool opens the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -631,8 +634,8 @@ class AccessPolicy:
         it.
     external
         Whether values of blob columns may be fetched from outside of the dataset, also from below
-        its base paths. Or the only other locations that they may be fetched from. ``None`` if the
-        caller did not say: then they may not be fetched.
+        its base paths. Or the only other locations that they may be fetched from. ``None`` is the
+        default, which forbids it.
     """
 
     given: tuple[tuple[Location, Mapping[str, str]], ...] = field(default=(), repr=False)
@@ -757,7 +760,7 @@ class AccessPolicy:
 
 
 NOTHING: Final = AccessPolicy()
-"""No other location is allowed."""
+"""Only the location of the dataset is allowed."""
 
 
 def _given(params: object) -> tuple[tuple[Location, Mapping[str, str]], ...]:
@@ -813,7 +816,7 @@ def _external_in(options: Mapping[str, str]) -> object:
 
 
 def _json(option: str, text: str) -> Any:
-    """Parse JSON. It may contain credentials, so messages do not show it."""
+    """Parse JSON. Messages omit it, because it may contain credentials."""
     import json
 
     try:
@@ -835,7 +838,7 @@ def _named(uri: str, option: str) -> Location:
 def open_named(
     root: ObjectStore, uri: str, policy: AccessPolicy = NOTHING, *, subject: str
 ) -> ObjectStore:
-    """Open a location that the dataset at ``root`` contains, such as a base path. No request.
+    """Open a location that the dataset at ``root`` contains, such as a base path.
 
     Parameters
     ----------
@@ -851,7 +854,7 @@ def open_named(
     Raises
     ------
     AccessError
-        The caller has not allowed the location.
+        The policy forbids the location.
     OptionError
         The location is invalid, or its options have invalid values.
     """
@@ -954,7 +957,7 @@ def _branches(home: Location, location: Location) -> bool:
 
 
 def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapping[str, str]:
-    """Return the options of the root if a location is in its bucket or account, else none."""
+    """Return the options of the root if a location is in its bucket or account, else ``{}``."""
     options = root.options
     if home.scheme != location.scheme:
         return {}
@@ -963,7 +966,7 @@ def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapp
         own = next((given[key] for key in _ACCOUNTS if key in given), "")
         if any(read_switch(given, name) for name in _IN_FABRIC):
             own = f"{own}{FABRIC}"
-        # A container without an account is in the account of the options or the environment.
+        # Options or the environment give the account of a container whose URI omits it.
         same = not location.origin or location.origin == (home.origin or own)
         return options if same else {}
     return options if home.origin == location.origin else {}

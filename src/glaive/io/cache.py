@@ -17,11 +17,11 @@ V = TypeVar("V")
 class ByteCache(Generic[K, V]):
     """Values by key, at most ``budget`` bytes in total. Safe to share between threads.
 
-    A value larger than the whole budget is not kept. ``hits`` and ``misses`` count lookups.
+    Only values within the whole budget are kept. ``hits`` and ``misses`` count lookups.
 
-    No other code runs while the lock is held. Dictionary operations are atomic, because keys have
-    built-in types, so comparing them runs no Python code. Between two operations a signal handler
-    or a finaliser may use the cache, and wait for threads that use it.
+    The lock is held only for a dictionary operation. It is atomic, because keys have built-in
+    types, which are compared in C. Between two operations a signal handler or a finaliser may use
+    the cache, and wait for threads that use it.
     """
 
     __slots__ = ("_entries", "_lock", "budget", "hits", "misses", "size")
@@ -100,7 +100,7 @@ class ByteCache(Generic[K, V]):
     def get_or_load(self, key: K, load: Callable[[], tuple[V, int]]) -> V:
         """Return the value. If it is missing, load it (value and size in bytes) and keep it.
 
-        Two threads that miss at the same time both load; they do not wait for each other.
+        Two threads that miss at the same time both load.
         """
         cached = self.get(key)
         if cached is not None:
@@ -110,7 +110,7 @@ class ByteCache(Generic[K, V]):
         return value
 
     def discard(self, is_useless: Callable[[K], bool]) -> None:
-        """Remove the values of keys that will not be requested; other threads do not wait."""
+        """Remove the values of useless keys; other threads may use the cache meanwhile."""
         for key in self._entries.copy():
             if is_useless(key):
                 self._remove(key)

@@ -1,6 +1,7 @@
 """Checksums of bytes, and a reader that compares the bytes it reads with expected checksums.
 
-Checksums find damage, not forgery. They are xxh3 with 64 bits, the fastest hash in benchmarks.
+Checksums find damage; forgers can compute them. They are xxh3 with 64 bits, the fastest hash in
+benchmarks.
 
 Decision: ``docs/adr/0026-page-checksums.md``.
 """
@@ -55,7 +56,7 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
 
 
 def verification_asked(store: ObjectStore) -> bool | None:
-    """Return whether the user wants checksums compared; ``None`` if the user did not say.
+    """Return whether the user wants checksums compared; ``None`` if that is left to glaive.
 
     Raises
     ------
@@ -69,14 +70,14 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
     """Return which bytes of a store to compare with their checksums.
 
     The storage option ``verify_checksums`` decides, else ``GLAIVE_VERIFY``, else ``unasked``. The
-    default is to compare only bytes from a network. Without xxhash, nothing is compared by default.
+    default is to compare only bytes from a network, if xxhash is installed.
 
     Raises
     ------
     OptionError
         The storage option is not ``true`` or ``false``.
     MissingDependencyError
-        The user wants checksums compared, and xxhash is not installed.
+        The user wants checksums compared, and xxhash is missing.
     """
     wanted = verification_asked(store)
     if wanted is None:
@@ -111,7 +112,7 @@ def writes_checksums(store: ObjectStore, *, wanted: bool | None = None) -> bool:
     OptionError
         The storage option is not ``true`` or ``false``.
     MissingDependencyError
-        The user wants checksums, and xxhash is not installed.
+        The user wants checksums, and xxhash is missing.
     """
     if wanted is None:
         wanted = _switch(store, WRITE, default=settings.checksums)
@@ -167,7 +168,7 @@ def check(expected: Expected, data: BytesLike) -> None:
 def check_size(written: int | None, found: int, where: str) -> None:
     """Compare the size of a file with the size that was written, if that is known.
 
-    Checksums do not detect another file in its place, which has its own checksums, or none.
+    The size helps to detect another file in its place, which has its own checksums.
 
     Raises
     ------
@@ -209,7 +210,7 @@ class VerifyingReader(WrappedReader):
         return self._inner.mapped
 
     def expect(self, pairs: Iterable[tuple[ByteRange, Expected]]) -> None:
-        """Compare these ranges from now on. Empty ranges have no bytes to compare."""
+        """Compare these ranges from now on; ignore empty ranges."""
         self._expected.update(pair for pair in pairs if pair[0].size)
         self._starts = []
 

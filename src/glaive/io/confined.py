@@ -1,12 +1,12 @@
-"""Open folders below a root without following symlinks that lead out of it.
+"""Open folders below a root, and refuse symlinks that lead out of it.
 
-A dataset from somebody else may contain symlinks: its folder ``data`` may really be a folder of
-another dataset, or of no dataset at all. Deleting files through such a symlink would destroy other
-data. So deletions descend from the root with a descriptor per folder, which another process cannot
-replace by a symlink, and check each symlink.
+A dataset from somebody else may contain symlinks: its folder ``data`` may really be any other
+folder. Deleting files through such a symlink would destroy other data. So deletions descend from
+the root and check each symlink. They open a descriptor per folder, which stays valid when another
+process replaces the folder by a symlink.
 
-A symlink may be followed if it leads to a folder below the same root, and not into another dataset
-there, such as a branch. Another dataset is a folder that has ``_versions``, or a folder below it.
+A symlink may be followed if it leads to a folder of the same dataset below the same root. Another
+dataset there, such as a branch, is a folder that has ``_versions``, or a folder below it.
 The caller specified the root itself, so its path may contain symlinks.
 """
 
@@ -29,7 +29,7 @@ _BY_DESCRIPTOR: Final = (
     hasattr(os, "O_NOFOLLOW")
     and {os.open, os.unlink, os.rmdir, os.stat, os.readlink} <= os.supports_dir_fd
 )
-"""Whether the system supports names relative to a folder's descriptor; Windows does not."""
+"""Whether the system supports names relative to a folder's descriptor; Windows lacks them."""
 
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -42,10 +42,10 @@ _ATTEMPTS: Final = 4
 _NOT_REMOVED: Final = frozenset(
     {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 )
-"""Errors for a folder that is missing, not empty, a symlink or a mount point."""
+"""Errors for a folder that is missing or not empty, for a symlink or a mount point."""
 
 _STRICT: Final = os.name != "nt"
-"""Whether the system says why it cannot follow part of a path; drives of Windows may not."""
+"""Whether the system says why following a part of a path fails; drives of Windows may hide it."""
 
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
@@ -65,16 +65,16 @@ def is_link(full: str) -> bool:
 
 
 def real_path(path: str) -> str:
-    """Return the path, without symlinks, of the file that the system finds at a path.
+    """Resolve all symlinks of a path.
 
-    glaive asks the system first, because the system limits the symlinks that it follows, and Python
-    does not. Untrusted symlinks may lead to paths that are too long to inspect. Python's lenient
+    glaive opens the file first, because the system limits the symlinks that it follows, unlike
+    Python. Untrusted symlinks may lead to paths that are too long to inspect. Python's lenient
     mode takes such a part for a plain name, so the strict mode is used where the system allows it.
 
     Raises
     ------
     OSError
-        The file does not exist, or its real path cannot be found.
+        The file is missing, or the system fails to resolve its path.
     """
     os.stat(path)
     return os.path.realpath(path, strict=_STRICT)
@@ -83,15 +83,14 @@ def real_path(path: str) -> str:
 def is_downloaded(root: str, path: str) -> bool:
     """Return whether a file is in ``x/blobs`` for a root below ``x/snapshots``.
 
-    ``huggingface_hub`` stores files there, and makes symlinks to them. Both paths must be without
-    symlinks.
+    ``huggingface_hub`` stores files there, and makes symlinks to them. Both paths must be resolved.
     """
     above, mark, _ = root.replace(os.sep, "/").rpartition("/snapshots/")
     return bool(mark) and path.replace(os.sep, "/").rpartition("/")[0] == f"{above}/blobs"
 
 
 def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) -> None:
-    """Delete files of an opened folder. Symlinks are deleted, not their targets.
+    """Delete files of an opened folder. Symlinks are deleted; their targets stay.
 
     Missing files are ignored. With ``fsync``, the folder is then forced to disk.
     """
@@ -108,7 +107,7 @@ def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) 
 
 
 def remove_folder(folder: int | str, name: str) -> None:
-    """Remove a folder in an opened folder if it is empty. Keep it if it is not an empty folder."""
+    """Remove an empty folder in an opened folder. Keep anything else of this name."""
     try:
         if isinstance(folder, int):
             os.rmdir(name, dir_fd=folder)
@@ -146,7 +145,7 @@ def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
     anchor
         A folder that the caller specified.
     prefix
-        The root as a path relative to ``anchor``; it must contain no symlink.
+        The root as a path relative to ``anchor``; every symlink in it is refused.
     folder
         Path below the root.
 
@@ -155,7 +154,7 @@ def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
     LeadsOutError
         A symlink in the path leads out of the root, into another dataset, or in circles.
     OSError
-        The folder does not exist, or the system failed.
+        The folder is missing, or the system failed.
     """
     if not _BY_DESCRIPTOR:
         yield _by_name(anchor, prefix, folder)
@@ -186,7 +185,7 @@ class _Descent:
             raise
 
     def close(self) -> None:
-        """Close all descriptors. Errors are ignored, because folders have nothing to write."""
+        """Close all descriptors. Errors are ignored, because the folders were only read."""
         while self.folders:
             with suppress(OSError):
                 os.close(self.folders.pop())
@@ -200,7 +199,7 @@ class _Descent:
             if name is None:  # the end of a symlink
                 if len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:])):
                     raise _leads_out(*links[0], "where there is another dataset")
-            elif name == "..":  # part of a symlink: paths have none
+            elif name == "..":  # from a symlink: only they have it
                 if len(self.folders) == 1:
                     raise _leads_out(*links[0], f"outside of {self._root}")
                 os.close(self.folders.pop())
@@ -260,7 +259,7 @@ def _is_dataset(folder: int) -> bool:
 
 
 def _by_name(anchor: str, prefix: str, folder: str) -> str:
-    """Return the path of a folder if no symlink in it leads out; each name is checked once."""
+    """Return the path of a folder. Check each name in it once, and refuse symlinks out of it."""
     root = anchor
     for name in filter(None, prefix.split("/")):
         root = f"{root}/{name}"
@@ -294,8 +293,8 @@ def _leads_out(name: str, target: str, where: str) -> LeadsOutError:
 
 
 # --- List directories -------------------------------------------------------------------
-# Symlinks to files count as files. Symlinks to directories are ignored: nothing is listed through a
-# symlink, unless the listed directory itself is a symlink. Names of unfinished files are omitted.
+# Symlinks to files count as files. Symlinks to directories are ignored, unless the listed directory
+# itself is a symlink. Names of unfinished files are omitted.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HAS_JUNCTIONS = os.name == "nt"
@@ -324,7 +323,7 @@ def files_below(
 ) -> Iterator[ObjectMeta]:
     """Yield the files at any depth below a directory, in name order.
 
-    Only files from ``start`` on and before ``stop`` are yielded; other files are not inspected.
+    Only files from ``start`` on and before ``stop`` are inspected and yielded.
     """
     for path, _ in _below(root, prefix):
         if stop is not None and path >= stop:
@@ -373,7 +372,7 @@ class LinkTargets:
 
 
 def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
-    """Yield the directories without entries, at any depth below a directory."""
+    """Yield the empty directories, at any depth below a directory."""
     for path, _ in _below(root, prefix, folders=True):
         full = _joined(root, path.rstrip("/"))
         if path.endswith("/") and not names_in(full) and (status := _status(full)) is not None:
@@ -401,7 +400,7 @@ def remove_root(root: str) -> None:
 
 
 def describe(path: str, status: os.stat_result) -> ObjectMeta:
-    """Return the metadata of a file; no time if Python cannot represent its year."""
+    """Return the metadata of a file; omit the time if Python cannot represent its year."""
     changed = None
     with suppress(OverflowError):  # the writer of a file may set any time
         changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
@@ -448,7 +447,7 @@ def _described(entry: os.DirEntry[str]) -> tuple[str, bool, bool]:
 
 
 def _file(root: str, path: str) -> ObjectMeta | None:
-    """Return a file, or a symlink's target; ``None`` if it is not a file or was deleted."""
+    """Return a file, or a symlink's target; ``None`` for all else, and if it was deleted."""
     status = _status(_joined(root, path))
     return None if status is None or S_ISDIR(status.st_mode) else describe(path, status)
 

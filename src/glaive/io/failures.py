@@ -38,9 +38,9 @@ _REMEDIES = {
 }
 _UNSUPPORTED = ("NotSupportedError", "NotImplementedError")
 _NOT_IMPLEMENTED = "status code: 501"
-"""Signs, of a client and a server, that this kind of store does not support a request."""
+"""Signs, of a client and a server, that this kind of store lacks a kind of request."""
 PANIC = "PanicException"
-"""Class that clients written in Rust raise in an unexpected state; not an ``Exception``."""
+"""Subclass of ``BaseException`` that clients written in Rust raise in an unexpected state."""
 _WITHOUT_CONDITIONS = (
     "The store does not have this request; if it cannot put an object only where there is none, "
     "commits need a commit_lock or a manifest store"
@@ -65,7 +65,7 @@ _COOKIES = re.compile(
 _SENT = re.compile(
     r"(?i)\b((?:basic|bearer|negotiate)\s+)(?=[\w.~+/:-]*(?-i:[A-Z\d=]))[\w.~+/:-]{6,}=*"
 )
-"""A header's value alone: a kind and no lower-case word, such as a password in base64."""
+"""A header's value alone: a kind and a password in base64, which differs from lower-case words."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """The signed bytes as S3 shows them, with the session token: in hexadecimal digits."""
 _SECRET_OPTION = re.compile(
@@ -83,7 +83,7 @@ _SHORTEST = 6
 _ANSWERED = ("code", "status", "status_code", "response")
 """Attributes of clients' errors if a server answered; the last may have the others."""
 _OF_PROXIES = (502, 504)
-"""Status codes for a server that did not answer."""
+"""Status codes for a server that is silent."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
@@ -179,11 +179,11 @@ def from_object_store(
 
 
 def first_line_of(error: BaseException, options: Mapping[str, str] | None = None) -> str:
-    """Return the first line of a client's message, without credentials and a full stop.
+    """Return the first line of a client's message; remove credentials and a full stop.
 
     ``options`` are the storage options: servers repeat credentials that they refuse.
     """
-    # Remove secrets first: half of a secret, or its first line, would not be recognised.
+    # Remove secrets first: only a whole secret is recognised, also in several lines.
     text = str(error) or type(error).__name__
     line = without_values(text, credentials_in(options or {})).split("\n", 1)[0]
     return GlaiveError.without_secrets(without_named_secrets(line))[:_LONGEST].rstrip(".")
@@ -253,8 +253,7 @@ def had_no_answer(error: BaseException) -> bool:
     """Return whether a request may still take effect after a client of another library failed.
 
     Errors of servers have a status code, and errors of file systems are built-in exceptions. Other
-    errors are of connections. Some status codes of proxies also mean that the server did not
-    answer.
+    errors are of connections. Some status codes of proxies also mean that the server is silent.
     """
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         return isinstance(error, ConnectionError | TimeoutError)
@@ -268,7 +267,7 @@ LARGEST: Final = 1 << 62
 
 
 def too_large(path: str, size: int) -> StoreError:
-    """Return the error for an object larger than any file, whose size Arrow cannot represent."""
+    """Return the error for an object larger than any file, whose size exceeds Arrow's limit."""
     return StoreError(
         f"cannot read {path}: the store says that it has {size} bytes, more than a file can have. "
         "Check which server answers."

@@ -1,9 +1,9 @@
 """Objects of any file system that fsspec supports, with the contract of the other stores.
 
-For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
+For schemes of other stores (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
 as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
-glaive only reads archives, FTP servers and file systems with a cache; it does not write to them. It
+Archives, FTP servers and file systems with a cache are read-only here. glaive
 trusts what a file system reports about its files. Decision: ``docs/adr/0005-stores.md``.
 
 Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
@@ -100,7 +100,7 @@ def unwrapped(system: Any, key: str) -> tuple[Any, str]:
 
 
 def _read_only(system: Any) -> str | None:
-    """Return what kind of place glaive does not write to; ``None`` if it writes there."""
+    """Return what makes a file system read-only for glaive, or ``None``."""
     from fsspec.archive import AbstractArchiveFileSystem
     from fsspec.implementations.cached import CachingFileSystem
     from fsspec.implementations.ftp import FTPFileSystem
@@ -159,8 +159,8 @@ class Systems:
 def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
     """Rename an object.
 
-    fsspec's fallback for file systems without a rename treats ``*``, ``?`` and ``[`` in names as
-    patterns, so glaive does not use it.
+    Avoid fsspec's fallback for file systems that lack a rename: it treats ``*``, ``?`` and ``[`` in
+    names as patterns.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -187,7 +187,7 @@ def creates(system: Any) -> bool:
     """Return whether the file system and its inner file systems have a put-if-absent.
 
     The base class checks first and then writes in place, so readers see half of the object.
-    A method of a subclass without ``mode`` (WebDAV) overwrites.
+    A method of a subclass that lacks ``mode`` (WebDAV) overwrites.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -199,8 +199,8 @@ def creates(system: Any) -> bool:
 
 
 def _is_bucket(system: Any) -> bool:
-    """Return whether files are objects of a bucket: their clients are asynchronous and cannot
-    move.
+    """Return whether files are objects of a bucket: their clients are asynchronous and copy to
+    rename.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -259,7 +259,7 @@ class FsspecSink(RemoteSink):
     def _commit(self, file: Any) -> None:
         """Give the object its name, if it has all its bytes.
 
-        Clients of SFTP report no error if a server had no space left when it closed the file.
+        Clients of SFTP ignore that a server ran out of space when it closed the file.
         """
         if not self._temporary:
             file.commit()
@@ -295,7 +295,7 @@ class FsspecSink(RemoteSink):
 def failed(
     error: BaseException, path: str, doing: str, options: Mapping[str, str] | None = None
 ) -> StoreError:
-    """Translate an error that a file system raised, without credentials in its options."""
+    """Translate an error of a file system; remove the credentials of its options."""
     if isinstance(error, StoreError):
         return error
     translate = from_system if isinstance(error, OSError) else from_object_store
@@ -319,14 +319,14 @@ def is_known(scheme: str) -> bool:
 
 
 def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
-    """Open a location through fsspec; ``uri`` is without the leading ``fsspec+``.
+    """Open a location through fsspec; ``uri`` begins after ``fsspec+``.
 
     Raises
     ------
     MissingDependencyError
-        fsspec, or the package for the scheme, is not installed.
+        fsspec, or the package for the scheme, is missing.
     OptionError
-        fsspec does not know the scheme, or the file system rejects the options or reads files of
+        The scheme is unknown to fsspec, or the file system rejects the options or reads files of
         this machine.
     """
     if find_spec("fsspec") is None:
@@ -344,7 +344,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         raise
     except Exception as error:
         reason, (_, secret) = str(error), split_secret(uri)
-        if secret:  # in a path, where other code does not recognise it
+        if secret:  # in a path, where only this code recognises it
             reason = reason.replace(secret, "***")
         known = credentials_in(with_other_secrets(passed, uri, secret))
         reason = without_named_secrets(without_values(reason, known))
@@ -452,7 +452,7 @@ def list_folder(system: Any, key: str) -> Sequence[Any]:
 
 
 def _fresh(system: Any, folder: str) -> Any:
-    """Return the same file system, without its cached listing of a folder."""
+    """Return the same file system; its cached listing of a folder is removed."""
     system.invalidate_cache(folder)
     if not folder:
         system.invalidate_cache("/")
@@ -462,7 +462,7 @@ def _fresh(system: Any, folder: str) -> Any:
 def walked(system: Any, key: str) -> list[Any]:
     """Return the entries at any depth below a folder, except below symlinks.
 
-    ``find`` of fsspec's base classes omits folders that a server does not list.
+    ``find`` of fsspec's base classes omits folders that a server refuses to list.
     """
     from fsspec.asyn import AsyncFileSystem
     from fsspec.spec import AbstractFileSystem
@@ -516,7 +516,7 @@ def is_link(system: Any, key: str, full: str) -> bool:
 
 
 class UnsizedFile(ObjectMeta):
-    """A file in a listing without sizes, as of web servers; its size is requested on access."""
+    """A file in a listing that omits sizes, as of web servers; its size is requested on access."""
 
     __slots__ = ("_ask", "_size")
 
@@ -595,7 +595,7 @@ class FsspecStore(ObjectStore):
 
     @property
     def uri(self) -> str:
-        """``fsspec+`` and the URI for fsspec, without its password."""
+        """``fsspec+`` and the URI for fsspec; its password is removed."""
         return f"fsspec+{self._uri}"
 
     @property
@@ -611,7 +611,7 @@ class FsspecStore(ObjectStore):
         return f"{self.uri}/{path}" if path else self.uri
 
     def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
-        """Translate an error of a file system, without credentials that servers repeat."""
+        """Translate an error of a file system; remove credentials that servers repeat."""
         known = with_other_secrets(self.options, self._uri, self.secret)
         return failed(error, full, doing, known)
 
@@ -635,7 +635,7 @@ class FsspecStore(ObjectStore):
         return self.reading(path, doing, lambda: asked(ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
-        """Make a reader; no request yet."""
+        """Make a reader; its first read makes the first request."""
         return FsspecReader(self, self._key(path), path, size)
 
     def get(self, path: str) -> pa.Buffer:
@@ -774,7 +774,7 @@ class FsspecStore(ObjectStore):
 
     def _delete(self, paths: Sequence[str], link_to: Callable[[str], str | None]) -> None:
         for path in paths:
-            self.writing(path)  # nothing is deleted if one of the paths is invalid
+            self.writing(path)  # check all paths before the first is deleted
         for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
             reason = link_to(folder)
             if reason is not None:
@@ -788,13 +788,13 @@ class FsspecStore(ObjectStore):
                     raise self.failed(error, self.full(path), "delete") from None
 
     def below(self, path: str) -> FsspecStore:
-        """Return a store of a folder, which deletes nothing if a symlink leads to the folder."""
+        """Return a store of a folder; its deletions raise if a symlink leads to the folder."""
         inner = FsspecStore(self._systems, f"{self._uri}/{path}", self._key(path), self.options)
         inner.secret, inner._named = self.secret, self._named
         return inner
 
     def link_out(self, folder: str) -> str | None:
-        """Return why objects in a folder are not deleted: a symlink leads there.
+        """Return why objects in a folder are kept: a symlink leads there.
 
         The target of a symlink is unknown here, so every symlink counts. This includes symlinks
         above the root if the root is a folder of a location that the caller specified.
@@ -861,7 +861,7 @@ class FsspecReader(RemoteReader):
         joined = coalesce(ranges)
         responses = side_by_side(self._fetch, joined.requests)
         pairs = zip(responses, joined.requests, strict=True)
-        # A server without ranges sends the whole file, even if only its first bytes were requested.
+        # A server that ignores ranges sends the whole file, even for a request of its first bytes.
         more = [data.size - one.size for data, one in pairs if data.size < one.size or one.offset]
         if any(more):
             self._size = None

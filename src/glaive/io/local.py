@@ -2,7 +2,7 @@
 
 Files become visible atomically: they are written under a temporary name in their own directory
 and then linked (``create``) or renamed (``overwrite``). Listings omit temporary names. Small
-files with new random names need no temporary name (:meth:`LocalStore.put_new`).
+files with new random names are written in place (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GAP = 16 * 1024
 
 
 def open_file(path: str, counters: IoCounters) -> MappedReader | PositionedReader:
-    """Map a file, or read its ranges if it does not fit into a limited address space."""
+    """Map a file, or read its ranges if it exceeds a limited address space."""
     try:
         return MappedReader(path, counters)
     except StoreError as error:
@@ -65,8 +65,8 @@ class PositionedReader(RemoteReader):
     """A file whose ranges are copied into memory on request.
 
     It replaces :class:`glaive.io.mapped.MappedReader` if a map of the whole file would take too
-    much of the address space, as with ``spark.executor.pyspark.memory``. The file is opened for
-    each call, which costs about 20 us, so that no descriptor stays open.
+    much of the address space, as with ``spark.executor.pyspark.memory``. The file is opened and
+    closed at each call, which costs about 20 us and keeps descriptors few.
     """
 
     __slots__ = ("_counters", "path", "size")
@@ -136,7 +136,7 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
     ------
     StoreError
         The system failed. The file is a pipe or a device. Or it has more bytes than the system
-        says, as files that the system generates on reading: some of them never end.
+        says, as files that the system generates on reading: some of them are endless.
     CorruptFileError
         The file has large holes.
     """
@@ -167,7 +167,7 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
 
 
 def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
-    """Read bytes from a position. The system reads nothing from a file without positions."""
+    """Read bytes from a position. Raise for a pipe or device, which has no positions."""
     if not hasattr(os, "pread"):
         return os.read(fd, size)  # which begins at the same position
     try:
@@ -203,18 +203,18 @@ _REWRITE = (
 
 
 class LocalStore(ObjectStore):
-    """A directory. Opening does not access the disk; writes create directories.
+    """A directory. Writes create it, and directories in it.
 
     ``options`` are storage options. ``fsync`` (``true`` or ``false``), which overrides
     ``GLAIVE_FSYNC``, is whether to force files to disk before they become visible.
     ``delete_through_links`` is whether to delete files in folders outside of the root that a
-    symlink leads to. Other options have no effect.
+    symlink leads to. Other options are ignored.
 
     Raises
     ------
     OptionError
-        An option is not true or false. Or the directory is relative to a working directory that
-        was removed.
+        An option is not true or false. Or the directory is relative to a working directory that was
+        removed.
     """
 
     __slots__ = ("anchor", "counters", "fsync", "options", "root", "through_links")
@@ -268,8 +268,8 @@ class LocalStore(ObjectStore):
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
-        # Metadata is always read as a whole. Values of blobs may have holes. Metadata, records of
-        # runs and sources of a conversion have none.
+        # Only values of blobs may have holes. Metadata, records of runs and sources of a conversion
+        # are dense.
         with_holes = not path.startswith("_") and not path.endswith((".json", ".parquet"))
         data = read_whole(self.full(path), with_holes=with_holes)
         self.counters.add_read(1, len(data))
@@ -290,9 +290,9 @@ class LocalStore(ObjectStore):
             raise
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write a file whose name no other process knows before it is complete.
+        """Write a file whose name only this process knows until it is complete.
 
-        It needs no temporary name: a writer that is stopped leaves a file without references.
+        It is written in place: a writer that is stopped leaves a file that readers ignore.
         """
         small = None if self.fsync else joined_if_small(data)
         if small is not None:
@@ -310,8 +310,8 @@ class LocalStore(ObjectStore):
     def rewrite(self, path: str, data: bytes) -> bool:
         """Overwrite a file of the same size in place; return ``False`` if that is impossible.
 
-        Not atomic, hence only for hints: a reader may see a mixture of old and new bytes. A file
-        that is a symlink, or has another name as well, is not written.
+        Use it only for hints: a reader may see a mixture of old and new bytes. A symlink, or a file
+        that has another name as well, is left as it is.
         """
         try:
             fd = os.open(self.full(path), _REWRITE)
@@ -325,7 +325,7 @@ class LocalStore(ObjectStore):
             return False
 
     def mark(self, path: str, data: bytes) -> None:
-        """Write a small file where files may be deleted: no symlink that leads out is followed."""
+        """Write a small file where files may be deleted: refuse symlinks that lead out."""
         full = self.full(path)
         try:
             with self._reached(_folder_of(path)) as at:
@@ -354,7 +354,7 @@ class LocalStore(ObjectStore):
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
-        """Yield the files of :meth:`walk` from a path to before another; inspect no other file."""
+        """Yield the files of :meth:`walk` from a path to before another, and inspect only these."""
         self.full(prefix)
         return files_below(self.root, prefix, start, stop)
 
@@ -364,7 +364,7 @@ class LocalStore(ObjectStore):
         return unfinished_below(self.root, prefix)
 
     def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Yield the directories without entries, at any depth below a directory."""
+        """Yield the empty directories, at any depth below a directory."""
         self.full(prefix)
         return empty_folders_below(self.root, prefix)
 
@@ -395,8 +395,8 @@ class LocalStore(ObjectStore):
     def remove_folders(self) -> None:
         """Remove the root and the directories below it that are empty.
 
-        If the root is a folder of the directory that the caller specified, it is removed only if it
-        is not reached through a symlink.
+        If the root is a folder of the directory that the caller specified, and is reached through a
+        symlink, it is kept.
         """
         named = [path for path in folders_below(self.root) if self.can_name(path)]
         self.remove_empty(named)
@@ -445,13 +445,13 @@ class LocalStore(ObjectStore):
         return False
 
     def below(self, path: str) -> LocalStore:
-        """Return a store of a folder, which deletes nothing if a symlink leads to the folder."""
+        """Return a store of a folder; its deletions raise if a symlink leads to the folder."""
         store = LocalStore(self.full(path), self.options)
         store.anchor = self.anchor
         return store
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files in this order. Symlinks are deleted, not their targets.
+        """Delete files in this order. Symlinks are deleted; their targets stay.
 
         Missing files are ignored. A symlink that leads out of the root is followed only if
         ``delete_through_links`` is set. With ``fsync``, the deletions in one folder are on disk
@@ -463,13 +463,13 @@ class LocalStore(ObjectStore):
         """Delete files that this process has written, also if a symlink leads to the root.
 
         Somebody else may have replaced a folder that this process made below the root by a symlink:
-        such a symlink is not followed.
+        such a symlink is refused.
         """
         self._delete(paths, self._written_to)
 
     def _delete(self, paths: Sequence[str], reach: Callable[[str], _Reached]) -> None:
         for path in paths:
-            self.full(path)  # nothing is deleted if one of the paths is invalid
+            self.full(path)  # check all paths before the first is deleted
         for folder, group in groupby(paths, _folder_of):
             full = self.full(folder)
             names = [path[len(folder) + 1 if folder else 0 :] for path in group]
@@ -479,14 +479,14 @@ class LocalStore(ObjectStore):
             except LeadsOutError as error:
                 raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
             except FileNotFoundError:
-                continue  # the folder does not exist
+                continue  # the folder is missing
             except OSError as error:
                 name = os.path.basename(error.filename or "")  # or a folder in its path
                 path = f"{full}/{name}" if name in names else full
                 raise from_system(error, path, "delete") from None
 
     def link_out(self, folder: str) -> str | None:
-        """Return why files in a folder are not deleted: a symlink leads out of the root."""
+        """Return why files in a folder are kept: a symlink leads out of the root."""
         if self.through_links:
             return None
         try:
@@ -494,7 +494,7 @@ class LocalStore(ObjectStore):
                 return None
         except LeadsOutError as error:
             return f"{error}. {_ALLOW}"
-        except (FileNotFoundError, NotADirectoryError):  # a file at the end, or nothing
+        except (FileNotFoundError, NotADirectoryError):  # the end is missing or a file
             return None
         except OSError as error:  # reading a file may still follow it
             raise from_system(error, self.full(folder), "look up") from None

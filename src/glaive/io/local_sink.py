@@ -48,7 +48,7 @@ def removed_path(full: str) -> str:
 
 
 def is_removed(name: str) -> bool:
-    """Return whether a file was moved away to be removed: no writer will rename it."""
+    """Return whether a file was moved away to be removed."""
     return name.endswith(_ASIDE)
 
 
@@ -63,7 +63,7 @@ def is_others_temporary(name: str) -> bool:
 
 
 def final_name(name: str) -> str | None:
-    """Return the final name of a temporary file; ``None`` if glaive did not make the name."""
+    """Return the final name of a temporary file of glaive, or ``None``."""
     match = re.fullmatch(_WRITTEN, name)
     return None if match is None else match[1]
 
@@ -76,24 +76,22 @@ def final_name(name: str) -> str | None:
 # 1. a hard link, which is atomic;
 # 2. a rename that fails if the name is taken, which is atomic (``renameat2`` on Linux,
 #    ``renamex_np`` on macOS, any rename on Windows);
-# 3. take the name with an empty file, then rename the finished file over it. This is not atomic: a
-#    writer that is stopped in between leaves only an **empty file**. With the other two ways, a
-# file
-#    is visible only when it is complete.
+# 3. take the name with an empty file, then rename the finished file over it. A writer that is
+#    stopped between these two steps leaves an **empty file**. With the other two ways, a file is
+#    visible only when it is complete.
 #
-# An empty file therefore does not count as an object. Readers ignore it. A writer that needs the
+# Readers therefore ignore empty files. A writer that needs the
 # name waits a moment for the writer that took it, then replaces it. Several may do so, and the
 # first writer may only be slow. So each writer deletes the finished files of all other writers that
 # wait for this name. It checks that the name is still the same empty file, and renames its own
 # finished file over it. The writer that creates its own file later finds the file of the other
-# writer: at most one file remains to be renamed. A writer whose file was deleted was not first, and
-# gets an error.
+# writer: at most one file remains to be renamed. A writer whose file was deleted gets an error.
 #
 # Decision: ``docs/adr/0015-unfinished-files.md``.
 
 PATIENCE: Final = 2.0
 """Seconds that a name may be an empty file before its writer counts as stopped. An active writer
-has nothing to do between the two steps."""
+renames its file at once."""
 
 REMOVAL_SECONDS: Final = 10.0
 """Seconds until a process that removes an unfinished file counts as stopped."""
@@ -191,7 +189,7 @@ def _rename_if_free(source: str, target: str) -> bool:
 
 @cache
 def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
-    """Return the system's rename that never replaces a file; ``None`` if it has none."""
+    """Return the system's rename that fails if the name is taken, or ``None``."""
     libc = ctypes.CDLL(None, use_errno=True)
     here, text, number = -100, ctypes.c_char_p, ctypes.c_int
     if sys.platform.startswith("linux") and hasattr(libc, "renameat2"):
@@ -248,10 +246,10 @@ def remove_unfinished(full: str) -> bool:
 
 
 def _remove_empty(full: str) -> bool:
-    """Remove an empty file that no process may fill while the marker is valid.
+    """Remove an empty file while the marker is valid, which stops other processes from filling it.
 
     If this process is suspended for longer, the file may have been filled. So it is first moved
-    away, and moved back if it is not empty.
+    away, and moved back if it has content.
     """
     aside = removed_path(full)
     os.rename(full, aside)
@@ -277,7 +275,7 @@ def _withdraw_others(full: str, mine: str) -> None:
     marker = f"{folder}/{removal_name(name)}"
     if mine != marker and not _disappears(marker, mine):
         raise _taken(full)
-    with os.scandir(folder) as entries:  # a folder cannot be renamed to the name of a file
+    with os.scandir(folder) as entries:  # a folder keeps its name: only files are renamed here
         others = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
     for other in others:
         path = f"{folder}/{other}"
@@ -364,7 +362,7 @@ _PREALLOCATE_FROM = 1024 * 1024
 """Least size of one write for preallocated blocks.
 
 Writing into preallocated blocks costs about a third less processor time than growing the file with
-every write. Only Linux has the call without a slow emulation, so glaive uses it only there.
+every write. Other systems than Linux emulate the call slowly, so glaive uses it only on Linux.
 """
 _PREALLOCATED_BYTES = 32 * 1024 * 1024
 """Bytes preallocated at a time; unused bytes are released when the file is finished."""
@@ -374,13 +372,13 @@ _ROOM = 8
 _FOLDER_ATTEMPTS = 8
 """Attempts to make a folder that other processes remove at once."""
 
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file size does not change
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file keeps its size
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
-    """Return the content of a small file; ``None`` if it is not small."""
+    """Return the content of a small file, or ``None``."""
     if sum([memoryview(part).nbytes for part in data]) > SMALL_FILE_BYTES:
         return None
     return b"".join(data)
@@ -392,9 +390,9 @@ def write_new(full: str, data: bytes) -> None:
     Raises
     ------
     FileExistsError
-        The file exists; it is not changed.
+        The file exists; it is kept.
     OSError
-        The file could not be written; it is removed.
+        Writing failed; the new file is removed.
     """
     fd = _open_new(full)
     try:
@@ -457,9 +455,9 @@ def put_small(full: str, data: bytes, mode: PutMode) -> None:
 
 
 def _replace(temporary: str, full: str) -> None:
-    """Give a file its name, replacing another file, but not ``/dev/null`` or a pipe.
+    """Give a file its name, replacing another file. Refuse to replace ``/dev/null`` or a pipe.
 
-    A symlink to such a file is not replaced either, such as ``/dev/stdout``, with any target.
+    Refuse also a symlink to such a file, and ``/dev/stdout`` with any target.
     """
     mode = S_IFREG
     with suppress(OSError):  # the rename reports the error, if it matters
@@ -636,8 +634,8 @@ _libc = _load()
 def _preallocate(fd: int, size: int, start: int, more: int) -> int:
     """Preallocate ``more`` bytes of a file of ``size`` bytes from ``start`` on.
 
-    Return the end of the preallocated part. Without space or support it is the end of the file:
-    the next write then reports the problem, if there is one.
+    Return the end of the preallocated part. If space or support is missing, it is the end of the
+    file: the next write then reports a lack of space.
     """
     if _libc is None:
         return start

@@ -1,7 +1,7 @@
 """Locations of paths and URIs in a normal form: scheme, bucket or host, and path.
 
 Different spellings of a location become equal: ``/a`` and ``file:///a``, ``s3a`` and ``s3``, host
-names in upper and lower case, with or without the default port.
+names in upper and lower case, host names that give or omit the default port.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError, StoreError
 
 # --- Check that a path names an object below the root of a store of any kind ------------
-# Paths come from manifests, transactions and users. A path that leads out of the root, or has a
-# character that no file name has, is rejected before a store receives it.
+# Paths come from manifests, transactions and users. A path that leads out of the root, or has an
+# invalid character, is rejected before a store receives it.
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SEPARATORS: Final = os.sep != "/"
 """On Windows, ``\\`` may separate parts of a path, and a drive may precede it."""
 
 ALWAYS_CHECKED: Final = _OTHER_SEPARATORS or sys.getfilesystemencoding() != "utf-8"
-"""Whether to check printable paths of this machine, too: its names of files are not UTF-8."""
+"""Whether to check printable paths of this machine, too: its file names lack some characters."""
 
 
 def absolute_path(path: str, prefix: str = "") -> str:
@@ -47,12 +47,12 @@ def absolute_path(path: str, prefix: str = "") -> str:
 def check_object_path(
     path: str, root: str, *, is_local: bool = False, in_url: bool = False
 ) -> None:
-    """Raise ``StoreError`` for a path that does not name an object below ``root``.
+    """Raise ``StoreError`` for a path that is invalid or may leave ``root``.
 
     Such a path is absolute, leads upwards, or has a control character or half of a surrogate pair.
-    With ``is_local``, it may also have characters that names of files of this machine cannot have
-    in this process. With ``in_url``, it may also lead upwards as a part of a URL, because some
-    clients insert it unchanged.
+    With ``is_local``, it may also have characters that this process fails to encode in names of
+    files of this machine. With ``in_url``, it may also lead upwards as a part of a URL, because
+    some clients insert it unchanged.
     """
     parts = path.split("/")
     if _OTHER_SEPARATORS:
@@ -87,7 +87,7 @@ def _climbs_in_url(path: str) -> bool:
 
 
 def check_root(root: str, *, is_local: bool) -> None:
-    """Raise ``OptionError`` for a path or URI with a character that no name has.
+    """Raise ``OptionError`` for a path or URI with an invalid character.
 
     A path of this machine (``is_local``) must also have only characters that this process can use
     in names.
@@ -140,7 +140,7 @@ _ONE_SLASH: Final = r"(?s)([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)"
 """A scheme of at least two letters, because ``C:/`` is a drive, and one slash."""
 
 FABRIC: Final = "@fabric"
-"""End of the origin of locations in Microsoft Fabric; no host ends like this."""
+"""End of the origin of locations in Microsoft Fabric; ``@`` is invalid in the name of a host."""
 
 _FILE: Final = "file"
 _FSSPEC: Final = "fsspec+"
@@ -155,7 +155,7 @@ _AZURE_HOSTS: Final = {
 of the same name, which anybody may own."""
 _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = r"[\\?#%\s\x00-\x1f\x7f]"
-"""Characters before the path that some parsers do not take for part of a name."""
+"""Characters before the path that some parsers take for the end of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
 _SHARE: Final = r"(?i)//(?:[?.]/UNC/)?[^/]*(?:/[^/]*)?"
 """Start of a Windows path that leads to another machine, or to a device."""
@@ -218,7 +218,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
 
 
 def split_secret(uri: str) -> tuple[str, str]:
-    """Return a URI without the password before its host, and the password, which may be empty."""
+    """Split a URI into the URI of the same user and host, and the password, which may be empty."""
     scheme, mark, rest = uri.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")
@@ -227,7 +227,7 @@ def split_secret(uri: str) -> tuple[str, str]:
 
 
 def with_secret(uri: str, secret: str) -> str:
-    """Return a URI with a password, if any, before its host; the user may have no name."""
+    """Return a URI with a password, if any, before its host; the name of the user may be empty."""
     if not secret:
         return uri
     scheme, mark, rest = uri.partition("://")
@@ -247,9 +247,9 @@ class Location:
     origin
         A bucket, a host with its port, or an account; for directories the share on Windows.
     path
-        Absolute for directories; without a leading slash for all other locations.
+        Absolute for directories; for all other locations the part after the first slash.
     authority
-        The part between ``://`` and the path, without user and password.
+        Host and port, or bucket: the part before the path and after a user and password.
     user
         Whether a user or password is before the host.
     """
@@ -262,7 +262,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: str, prefix: str = "") -> Self:
-        """Parse a path or URI without any access; ``~`` is an ordinary character.
+        """Parse the text of a path or URI; ``~`` is an ordinary character.
 
         Parameters
         ----------
@@ -332,7 +332,7 @@ class Location:
         user, _, host = authority.rpartition("@")
         name, _, secret = user.partition(":")
         public = f"{name}@{host}" if name else host
-        # A chained URI may lead anywhere: such a location equals no other location.
+        # A chained URI may lead anywhere: such a location equals only itself.
         origin = f"{public}::" if chained else public
         return cls(f"{_FSSPEC}{scheme}", origin, path, public, bool(secret))
 
@@ -399,7 +399,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """Path or URI of the location, without user and password."""
+        """Path or URI of the location; user and password are removed."""
         if self.is_local:
             return self.path
         scheme = self.scheme

@@ -25,10 +25,10 @@ from glaive.types import ByteRange
 # --- Memory maps of whole files, as Arrow buffers, and ``madvise`` for them -------------
 # The standard library's ``mmap`` keeps a file descriptor open for every map. A table of thousands
 # of zero-copy columns would then use up all descriptors. So on POSIX glaive makes the map through
-# the C library: it takes address space, no descriptor, and lives until its last buffer is released.
+# the C library: it takes only address space, and lives until its last buffer is released.
 #
-# A mapped file must not be truncated while in use: accessing a page after its new end kills the
-# process. Lance data files are never changed once written.
+# A mapped file must keep its size while in use: accessing a page after its new end kills the
+# process. Lance data files are immutable.
 
 if sys.platform != "win32":
     import resource
@@ -57,8 +57,7 @@ _SAMPLES = 8
 
 _PREFETCH_SAMPLES = 64
 """Ranges to check for a take, which waits for each missing page, at about 2 us each. If a tenth of
-a
-file is missing, eight ranges would not show it in two of five takes."""
+a file is missing, eight ranges would miss it in two of five takes."""
 
 
 def _load_libc() -> ctypes.CDLL | None:
@@ -124,7 +123,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
 
 
 def _most_mapped() -> float:
-    """Return the bytes of address space that maps may take; infinite if it is not limited."""
+    """Return the bytes of address space that maps may take; infinite by default."""
     if sys.platform == "win32":
         return math.inf
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -142,7 +141,7 @@ def readable_size(size: int) -> int:
 
 
 def _map(address: int | None, size: int, flags: int, fd: int) -> int:
-    """Call ``mmap`` for reading. Without an address, the system chooses the address."""
+    """Call ``mmap`` for reading. For ``None``, the system chooses the address."""
     mapped = None if _libc is None else _libc.mmap(address, size, mmap.PROT_READ, flags, fd, 0)
     if mapped is None or mapped == _FAILED:
         code = ctypes.get_errno()
@@ -151,7 +150,7 @@ def _map(address: int | None, size: int, flags: int, fd: int) -> int:
 
 
 def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None:
-    """Advise the kernel how ranges of a mapped buffer will be used; a hint, never an error.
+    """Advise the kernel how ranges of a mapped buffer will be used; errors are ignored.
 
     ``willneed`` starts reading all ranges at once, which fills the queue of a disk: 100 cold
     rows take 2 ms instead of 230. ``dontneed`` removes pages from this process's memory; they
@@ -175,7 +174,7 @@ def prefetch(ranges: NDArray[np.int64]) -> bool:
     Returns
     -------
     bool
-        Whether part of a sample was not in memory. If all was in memory, nothing is read.
+        Whether part of a sample was missing in memory, so that the ranges are read.
     """
     step = max(1, len(ranges) // _PREFETCH_SAMPLES)
     if _libc is None or _are_resident(ranges[::step, 0].tolist()):
@@ -195,7 +194,7 @@ def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
-    """Return whether a sample of the ranges is in memory, so that advice has no effect."""
+    """Return whether a sample of the ranges is in memory, so that advice is useless."""
     if base.size == 0:
         return True
     step = max(1, len(ranges) // samples)
@@ -215,7 +214,7 @@ def _are_resident(addresses: Iterable[int]) -> bool:
 
 
 READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening files without waiting for a writer, as a pipe would."""
+"""Flags for opening files at once, where a pipe would wait for a writer."""
 
 _MIN_PATTERN_BYTES = 256 * 1024
 """Size below which the kernel reads a whole file at once, whatever the advice."""
@@ -231,12 +230,12 @@ _TRUSTED_SECONDS = 0.01
 
 
 class MappedReader:
-    """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
+    """A mapped file. Opening costs about 10 us, a range, which is a view, about 0.1 us.
 
     The size is the size of the file when it was opened. If the file was truncated meanwhile,
     accessing a page after its end kills the process. So the size is checked again when a scan or a
-    take begins, and at most a hundred times a second while it runs. Views returned before that
-    cannot be protected.
+    take begins, and at most a hundred times a second while it runs. Views returned before a check
+    stay unprotected.
     """
 
     __slots__ = (
@@ -315,14 +314,14 @@ class MappedReader:
         advise(base, ranges, advice)
 
     def prefetch(self, ranges: Sequence[ByteRange]) -> None:
-        """Have the system read ranges, without checking whether they are in memory."""
+        """Have the system read ranges, even if they are in memory."""
         advise(self._mapping(), ranges, "willneed")
 
     def advise_pattern(self, pattern: Advice) -> None:
         """Advise the kernel how the file will be read from now on: ``random`` or ``sequential``.
 
-        Without it the kernel reads far ahead at every cold row, and not far enough in a cold
-        scan. Called when a scan or a take begins; also checks that the file was not truncated.
+        By default the kernel reads far ahead at every cold row, and too little in a cold scan.
+        Called when a scan or a take begins; also checks that the file was not truncated.
         """
         self._check_size()
         if pattern != self._pattern and self.size >= _MIN_PATTERN_BYTES:
@@ -348,7 +347,7 @@ class MappedReader:
         self._trusted_until = monotonic() + _TRUSTED_SECONDS
 
     def is_cold(self) -> bool:
-        """Return whether parts of the file are not in memory, by a sample.
+        """Return whether parts of the file are missing in memory, by a sample.
 
         About 20 us; sampled at most a hundred times a second.
         """
@@ -361,7 +360,7 @@ class MappedReader:
         return self._cold
 
     def found_resident(self) -> None:
-        """Note that the data of a take was in memory, so the next takes do not prefetch either.
+        """Note that the data of a take was in memory, so the next takes skip prefetching, too.
 
         This holds until the next sample, a hundredth of a second later.
         """
@@ -375,7 +374,7 @@ class MappedReader:
 
 # --- Files that are larger than their content --------------------------------------------
 # A file may have holes, which take no space on a disk or in an archive, and read as zeros: a few
-# bytes may encode terabytes. No Lance library writes such files, and metadata is read as a whole.
+# bytes may encode terabytes. Files of Lance libraries are dense, and metadata is read as a whole.
 
 MOST_HOLES: Final = 64 * 1024 * 1024
 """Bytes of a file that may be holes: some file systems store long zeros as holes."""
@@ -387,7 +386,7 @@ _SEES_HOLES: Final = hasattr(os, "SEEK_HOLE")
 def refuse_holes(fd: int, size: int, path: str) -> None:
     """Refuse a file with large holes; the position in the file stays the same.
 
-    Files of up to 64 MiB are not checked. Some file systems cannot report holes.
+    Only files larger than 64 MiB are checked, on file systems that report holes.
 
     Raises
     ------

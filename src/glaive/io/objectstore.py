@@ -1,7 +1,7 @@
 """Objects in a bucket or in memory, through obstore: S3, Google, Azure, HTTP, ``memory://``.
 
-Requests wait without the interpreter lock. Responses are returned without a copy if that aligns
-them: buffers keep the alignment they have in the object, as maps do.
+Requests release the interpreter lock. Buffers keep the alignment they have in the object, as maps
+do; a response is copied only to align it.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from glaive.types import ByteRange
 def refusals() -> tuple[type[BaseException], ...]:
     """Return the client's classes of errors. Call it in an ``except`` clause, after the error.
 
-    The client panics at answers that no server should send, such as an error for an object that
-    was not requested. A panic is not an ``Exception``, and its class exists only after the first
+    The client panics at answers that break the protocol, such as an error for an object that was
+    never requested. The class of a panic is a ``BaseException`` and exists only after the first
     panic.
     """
     panics = (kind for kind in BaseException.__subclasses__() if kind.__name__ == PANIC)
     return (BaseError, OSError, ValueError, NotImplementedError, *panics)
 
 
-# --- Bodies of responses of object stores, never longer than requested or stated --------
+# --- Bodies of responses of object stores, at most as long as requested or stated -------
 # A server may state any length and send another. glaive allocates memory for bytes that arrived. If
-# a server sends more bytes than it should, glaive closes the response and does not wait for them.
+# a server sends more bytes than it should, glaive closes the response early.
 
 LARGEST_OBJECT: Final = 1 << 62
 """Most bytes of an object, far more than any store accepts."""
@@ -114,8 +114,8 @@ def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
     return data
 
 
-# --- Threads of the client of buckets, which a fork does not copy -----------------------
-# obstore sends requests with threads that it starts at the first request and never again. A child
+# --- Threads of the client of buckets, which a fork loses -------------------------------
+# obstore sends requests with threads that it starts only once, at the first request. A child
 # process that is forked afterwards lacks these threads: it would wait forever in every request. So
 # it gets an error. A child that is forked before the first request starts its own threads.
 
@@ -128,7 +128,7 @@ class _Threads:
 
 
 def require_client_threads(uri: str, *, is_remote: bool) -> None:
-    """Note that a request begins. Objects in the memory of this process need no thread.
+    """Note that a request begins. Only remote objects need a thread.
 
     Raises
     ------
@@ -186,8 +186,8 @@ _MAX_CONCURRENT = 10
 class ObjectStoreAdapter(ObjectStore):
     """A prefix of a bucket, opened by :func:`glaive.io.objectstore.connect`.
 
-    It repeats reads whose response breaks off. The client repeats requests that are refused or not
-    answered. ``options`` are the storage options of the store, and ``reopen`` opens it by URI and
+    It repeats reads whose response breaks off. The client repeats requests that are refused or
+    ignored. ``options`` are the storage options of the store, and ``reopen`` opens it by URI and
     options in another process.
     """
 
@@ -237,12 +237,12 @@ class ObjectStoreAdapter(ObjectStore):
 
     @property
     def is_remote(self) -> bool:
-        """Whether bytes go over a network, and are not in the memory of this process."""
+        """Whether bytes go over a network; otherwise they are in the memory of this process."""
         return not self._base.startswith("memory://")
 
     @property
     def lists_in_order(self) -> bool:
-        """Whether objects are listed by name: not in directory buckets."""
+        """Whether objects are listed by name: everywhere except in directory buckets."""
         return self._in_order
 
     @property
@@ -259,15 +259,15 @@ class ObjectStoreAdapter(ObjectStore):
         return "/".join(part for part in (self._prefix, path) if part)
 
     def open(self, path: str, *, size: int | None = None) -> ObjectReader:
-        """Make a reader; no request yet."""
+        """Make a reader; its first read makes the first request."""
         return ObjectReader(self, self._store, self._key(path), self.full(path), size)
 
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
-        """Translate an error of the client, without credentials."""
+        """Translate an error of the client; remove credentials."""
         return from_object_store(error, path, doing, self.options)
 
     def _require_client(self) -> None:
-        """Check that requests are possible: not in a child forked after the first request."""
+        """Raise in a child forked after the first request, which lacks the client's threads."""
         require_client_threads(self.uri, is_remote=self.is_remote)
 
     def reading(self, requests: int, read: Callable[[], T]) -> T:
@@ -308,7 +308,7 @@ class ObjectStoreAdapter(ObjectStore):
             raise self.failed(error, self.full(path), "write") from None
 
     def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
-        """Replace an empty object; ``False`` if it is not empty, or is just being made.
+        """Replace an empty object; ``False`` if it has content, or is just being made.
 
         The store rejects the request if the object changes meanwhile.
         """
@@ -439,7 +439,7 @@ class ObjectReader(RemoteReader):
                 self._size = total
                 self._adapter.counters.add_read(1, len(data))
                 return aligned(data, total - len(data))
-            except NotSupportedError:  # Azure has no suffix ranges: request the size first
+            except NotSupportedError:  # Azure lacks suffix ranges: request the size first
                 pass
             except refusals() as error:
                 raise self._adapter.failed(error, self.path, "read") from None
@@ -462,7 +462,7 @@ class ObjectReader(RemoteReader):
             self._adapter.counters.add_read(len(starts), joined.size)
         except refusals() as error:
             failed = self._adapter.failed(error, self.path, "read")
-        if failed is not None:  # not in the handler: the error of the client would be shown, too
+        if failed is not None:  # after the handler, which would show the client's error, too
             if not isinstance(failed, ObjectNotFoundError):
                 self._check_again(ranges)
             raise failed
@@ -532,7 +532,7 @@ class ObjectSink(RemoteSink):
         return size == self.position
 
     def abort(self) -> None:
-        """Never complete the upload."""
+        """Abandon the upload."""
         self._file = None
 
     refusals = staticmethod(refusals)
@@ -576,14 +576,15 @@ _IN_ENVIRONMENT = (
 
 
 def profile_credentials(config: Mapping[str, str]) -> Any | None:
-    """Return a provider of the profile's credentials; ``None`` for no profile or others.
+    """Return a provider of the profile's credentials.
 
-    boto3 is loaded only if a profile exists and no other credentials are configured.
+    ``None`` if other credentials are configured, or boto3 or the files of profiles are missing.
+    boto3 is loaded only otherwise.
 
     Raises
     ------
     StoreError
-        The profile is missing or incomplete, or its source gives no credentials.
+        The profile is missing or incomplete, or its source fails to give credentials.
     """
     if any(key in config for key in _IN_OPTIONS):
         return None
@@ -635,17 +636,17 @@ _memories_lock = renewed(RLock())
 
 
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
-    """Open ``scheme://bucket/prefix``; no request is made.
+    """Open ``scheme://bucket/prefix``; the first access makes the first request.
 
-    ``memory://name`` is one store per name and process. No store here uses a user and password
-    from the URI: they are removed, so that they do not appear in messages and files.
+    ``memory://name`` is one store per name and process. A user and password in the URI are
+    removed, which keeps them out of messages and files: all stores here ignore them.
 
     Raises
     ------
     OptionError
         An option has an invalid value.
     StoreError
-        The store cannot be opened with these options.
+        The client fails to open the store with these options.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")

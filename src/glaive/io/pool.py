@@ -54,7 +54,7 @@ def _executor(workers: int) -> ThreadPoolExecutor:
 
     key = (os.getpid(), workers)
     pool = _pools.get(key)
-    if pool is None:  # threads are started when there is work: an unused pool costs nothing
+    if pool is None:  # threads are started when there is work: an unused pool is free
         pool = _pools.setdefault(key, ThreadPoolExecutor(workers, thread_name_prefix="glaive"))
     return pool
 
@@ -73,16 +73,16 @@ def submitted(
 ) -> Future[R]:
     """Begin work on a pool. If the main thread of the program has ended, do the work here.
 
-    After the main thread has ended, Python lets other threads continue, but starts no pools for
-    them, and ends the existing pools. A signal handler or finaliser may interrupt this thread while
-    it submits work. It does its work itself, too, because a pool cannot take its lock twice.
+    After the main thread has ended, Python lets other threads continue, but refuses them new pools
+    and ends the existing pools. A signal handler or finaliser may interrupt this thread while
+    it submits work. It does its work itself, too, because this thread holds the lock of the pool.
     """
     if not _this_thread.submits:
         _this_thread.submits = True
         try:
             return pool().submit(work, *arguments)
         except RuntimeError as error:
-            if "after" not in str(error):  # no thread could be started; the pool has the work
+            if "after" not in str(error):  # starting a thread failed; the pool has the work
                 raise
         finally:
             _this_thread.submits = False
@@ -107,7 +107,7 @@ def ordered_map(
 ) -> Iterator[R]:
     """Apply ``work`` to every item on the pool; results come in the order of the items.
 
-    When the consumer stops early or an item fails, work that has not begun is cancelled.
+    When the consumer stops early or an item fails, waiting work is cancelled.
     ``work`` must not call ``ordered_map`` itself with the same number of workers: the pool's
     threads would wait for each other.
 
@@ -122,9 +122,8 @@ def ordered_map(
     in_order
         With ``False``, results come as they are ready.
     stop
-        Function that tells running work that its results are not needed; then ``ordered_map``
-        waits for all work. Without it, work may run on for a while, so it must not change
-        anything.
+        Function that tells running work that its results have become useless; then ``ordered_map``
+        waits for all work. If it is missing, work may run on for a while, so work should only read.
     """
     source = iter(items)
     workers = workers or worker_count()
@@ -189,7 +188,7 @@ class _Begun(Generic[T, R]):
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Begin no more work, and wait for running work; a forked child has none."""
+        """Refuse further work, and wait for running work, which only the parent of a fork has."""
         if not self._origin.is_here:
             return
         with self._changed:
@@ -223,8 +222,8 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
     """Apply ``work`` to every item and return all results in order.
 
     The calling thread works, too, and starts alone. Other threads join if the first items take
-    long enough and several items remain, so cheap work does not pay for threads. The first failure
-    is raised when all threads have finished their current item.
+    long enough and several items remain, so cheap work avoids the cost of threads. The first
+    failure is raised when all threads have finished their current item.
     """
     job = _Job(work, items)
     workers = workers or worker_count()
@@ -306,13 +305,13 @@ class _Job(Generic[T, R]):
 # same pool received later, they would wait forever.
 
 _request_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""Pools by process, because a forked child has no threads."""
+"""Pools by process, because a forked child lacks the threads of its parent."""
 
 
 def side_by_side(request: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Return the results of ``request``, in order; this thread makes the first request.
 
-    When a request fails, requests that have not begun are cancelled.
+    When a request fails, waiting requests are cancelled.
     """
     if not items:
         return []

@@ -22,7 +22,7 @@ from glaive.process import fraction, renewed, sleep
 from glaive.types import ByteRange
 
 # --- Byte ranges: join adjacent ranges into few requests, and split the responses -------
-# Pure functions; nothing here reads.
+# Pure functions: the caller reads.
 
 _ALIGNMENT = 64
 
@@ -55,7 +55,7 @@ def coalesce(
     """Join ranges that overlap or are at most ``max_gap`` bytes apart.
 
     Overlapping ranges are always joined. Other ranges are joined only up to ``max_request`` bytes
-    per request. A single range is never cut. ``ranges`` may be in any order.
+    per request. A single range stays whole. ``ranges`` may be in any order.
     """
     requests: list[ByteRange] = []
     source = [-1] * len(ranges)
@@ -78,7 +78,7 @@ def coalesce(
 def split(
     ranges: Sequence[ByteRange], coalesced: Coalesced, responses: Sequence[pa.Buffer]
 ) -> list[pa.Buffer]:
-    """Split the responses to ``coalesced.requests`` into one buffer per range, without a copy."""
+    """Split the responses to ``coalesced.requests`` into one view per range."""
     empty = pa.py_buffer(b"")
     buffers: list[pa.Buffer] = []
     for (offset, size), at in zip(ranges, coalesced.source, strict=True):
@@ -111,20 +111,20 @@ def aligned_memory(size: int, offset: int) -> tuple[pa.Buffer, memoryview]:
 
 
 class RemoteReader:
-    """An object that is requested range by range, not mapped into memory."""
+    """An object that is requested range by range."""
 
     __slots__ = ()
 
     mapped = False
 
     def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
-        """Do nothing, because remote objects have no map."""
+        """Ignore advice, which is for maps."""
 
     def advise_pattern(self, pattern: str) -> None:
-        """Do nothing, because remote objects have no map."""
+        """Ignore advice, which is for maps."""
 
     def close(self) -> None:
-        """Do nothing: nothing is kept open."""
+        """Return at once: each request closes what it opens."""
 
 
 class RemoteSink:
@@ -167,9 +167,10 @@ def described(store: ObjectStore, path: str, size: int, modified: datetime | Non
 
 
 # --- Repeat reads whose response broke off, waiting longer each time --------------------
-# The object store client repeats requests that were refused or not answered. It does not repeat a
-# request whose response ends early, because it has already passed on the start of the response.
-# glaive repeats such reads, which is safe; it never repeats writes.
+#
+# The object store client repeats requests that were refused or ignored. It gives up when a
+# response ends early, because it has already passed on the start of the response. glaive repeats
+# such reads, which is safe; it does not repeat writes.
 
 T = TypeVar("T")
 
@@ -240,8 +241,8 @@ _AGAIN: Final = 1.0
 class RequestLimit:
     """A counting semaphore over requests.
 
-    A caller that needs more than ``limit`` requests runs alone. A thread with active requests does
-    not wait: the caller is then a signal handler or finaliser that interrupted them.
+    A caller that needs more than ``limit`` requests runs alone. A thread with active requests gets
+    more at once: the caller is then a signal handler or finaliser that interrupted them.
     """
 
     __slots__ = ("__weakref__", "_changed", "_in_flight", "_lock", "limit")
@@ -254,12 +255,12 @@ class RequestLimit:
         renewed(self)
 
     def _new_lock(self) -> None:
-        # Taken without a condition: Ctrl-C may interrupt its Python code after it took the lock.
+        # Avoid a condition: Ctrl-C may interrupt its Python code after it took the lock.
         self._lock = RLock()
         self._changed = Condition(self._lock)
 
     def _at_fork_reinit(self) -> None:
-        """Reset in a forked child, where no request of the parent is active."""
+        """Reset in a forked child: active requests are the parent's."""
         self._in_flight = {}
         self._new_lock()
 

@@ -1,8 +1,8 @@
 """``storage_options``: the keys of each kind of store.
 
 Keys are Lance's keys, in upper or lower case. If a key is given in two spellings, the full name has
-priority (``aws_region`` over ``region``). A store ignores keys that it does not know, because users
-often share one set of options between several kinds of stores. A key that no kind of store knows is
+priority (``aws_region`` over ``region``). A store ignores the keys of other kinds of stores:
+users often share one set of options between several kinds. A key that all kinds ignore is
 logged with the closest known key.
 """
 
@@ -47,7 +47,7 @@ HTTP_OPTIONS = frozenset(
         "user_agent",
     }
 )
-"""Keys of connections that do not contain locations and do not weaken checks."""
+"""Keys of connections that are safe: they leave locations and checks as they are."""
 
 _CLIENT = HTTP_OPTIONS | {
     "allow_invalid_certificates",
@@ -58,7 +58,7 @@ _CLIENT = HTTP_OPTIONS | {
 }
 RETRY_OPTIONS = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
 PERMISSIONS: Final = ("allow_external_blobs", "base_store_params")
-"""Keys that allow a dataset to read elsewhere, for ``glaive.io.access``, not for stores."""
+"""Keys that allow a dataset to read elsewhere: ``glaive.io.access`` uses them, stores do not."""
 
 _ELSEWHERE = frozenset(
     {
@@ -87,7 +87,7 @@ _REGION: Final = re.compile(r"[A-Za-z0-9._-]*")
 
 
 def _with_prefix(prefix: str, names: str) -> dict[str, str]:
-    """Return the full name of each key, by its name with and without the prefix."""
+    """Return the full name of each key, by its full and by its short name."""
     pairs = {name: prefix + name for name in names.split()}
     return pairs | {full: full for full in pairs.values()}
 
@@ -154,7 +154,7 @@ _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 _OF_LINES: Final = frozenset(
     {*PERMISSIONS, "google_service_account_key", "proxy_ca_certificate", "root_certificate"}
 )
-"""Options whose values are JSON or certificates, and are not part of a request unchanged."""
+"""Options whose values are JSON or certificates, and may have several lines."""
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OF_ENVIRONMENT: Final = ("aws_", "azure_", "google_")
@@ -165,7 +165,7 @@ _MOST_DIGITS: Final = 9
 
 _MOST_UNKNOWN: Final = 10
 _LONGEST_UNKNOWN: Final = 100
-"""Most keys without an effect to log, and characters of such a key to compare with others."""
+"""Maximum ignored keys to log, and characters of such a key to compare with others."""
 
 NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
 """All keys that have an effect, in lower case."""
@@ -174,7 +174,7 @@ NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS,
 def full_names(key: str) -> frozenset[str]:
     """Return the full names of a key. A short key has a full name in each kind of store with it.
 
-    Empty for a key without an effect.
+    Empty for a key that all kinds of stores ignore.
     """
     name = key.lower()
     found = {names[name] for names in _KEYS.values() if name in names}
@@ -209,8 +209,9 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
     Raises
     ------
     OptionError
-        The options are not a mapping, a key is not a string, or a value is not a string or number.
-        Values of :data:`PERMISSIONS` may also be lists and mappings, which become JSON.
+        The options, a key or a value have an invalid type. Options are a mapping, keys are strings,
+        and values are strings or numbers. Values of :data:`PERMISSIONS` may also be lists and
+        mappings, which become JSON.
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"storage_options: expected a mapping, found {type(options).__name__}")
@@ -225,13 +226,13 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
         elif key.lower() in PERMISSIONS and isinstance(value, list | tuple | Mapping):
             plain[key] = _json(key, value)
         else:
-            kind = type(value).__name__  # not the value, which may be a secret
+            kind = type(value).__name__  # the value may be a secret
             raise OptionError(f"storage_options: expected a string for {key!r}, found {kind}")
     return plain
 
 
 def _json(key: str, value: object) -> str:
-    """Return a list or a mapping as JSON. Messages do not show it: it may have credentials."""
+    """Return a list or a mapping as JSON. Messages omit it: it may have credentials."""
     import json
 
     try:
@@ -243,7 +244,7 @@ def _json(key: str, value: object) -> str:
 
 
 def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:
-    """Group the options for a kind of store. A key of no kind is logged and ignored.
+    """Group the options for a kind of store. A key that all kinds ignore is logged.
 
     An invalid number is ignored, as in Lance.
 
@@ -251,7 +252,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     ------
     OptionError
         A value that becomes part of a request, also from the environment, has a control character.
-        Or it is not an address or region, so the client would panic.
+        Or it is an invalid address or region, so the client would panic.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -299,7 +300,7 @@ def _check_line(name: str, value: str, what: str, uri: str | None = None) -> Non
 
 
 def check_address(value: str, what: str) -> None:
-    """Refuse an invalid address of a server, without showing it: it may have a password.
+    """Refuse an invalid address of a server. Messages omit it: it may have a password.
 
     Raises
     ------
@@ -328,7 +329,7 @@ def _integer(text: str | None, default: int) -> int:
 
 
 def _warn_of(keys: list[str], uri: str) -> None:
-    """Log a few keys without an effect: a catalogue may give many keys of any length."""
+    """Log a few ignored keys: a catalogue may give many keys of any length."""
     if not keys:
         return
     import logging

@@ -1,9 +1,9 @@
 """The contract of object stores: a directory, a bucket, or memory.
 
-Paths are relative to the store's root, separated by ``/``, without a leading slash. Every failure
+Paths are relative to the store's root and separated by ``/``, like ``data/0.lance``. Every failure
 is a ``StoreError`` (or subclass) with the full path and the remedy.
 
-Results are ``pyarrow.Buffer``: they have an address, can be sliced without a copy, and keep their
+Results are ``pyarrow.Buffer``: they have an address, slices of them are views, and they keep their
 memory alive (a memory map for local files).
 """
 
@@ -26,7 +26,7 @@ from glaive.types import ByteRange
 
 # --- Counts of the operations and bytes read and written through a store ----------------
 # Each store has its own counters, so the figures are for one opened dataset. Reads of mapped files
-# are counted: each range is an operation, though it may not access the disk.
+# are counted: each range is an operation, even if its pages are in memory.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -119,7 +119,7 @@ _OF_TIME: Final = ("expires_at_millis", "refresh_offset_millis")
 
 
 def byte_views(data: Sequence[BytesLike]) -> Iterator[memoryview]:
-    """Yield one-dimensional views of bytes over all parts that are not empty."""
+    """Yield a one-dimensional view of bytes over each part; skip empty parts."""
     for part in data:
         view = memoryview(part)
         if view.nbytes:
@@ -136,7 +136,7 @@ class ObjectMeta:
 
     @property
     def stated_size(self) -> int | None:
-        """The size, if it is known without another request."""
+        """The size, if it is known already."""
         return self.size
 
 
@@ -150,11 +150,11 @@ class RangeReader(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether ranges are views of a memory map: they cost nothing, aligned as on disk."""
+        """Whether ranges are views of a memory map, aligned as on disk."""
 
     @property
     def size(self) -> int:
-        """Bytes in the object; one HEAD request if not known yet."""
+        """Bytes in the object; the first call may make a HEAD request."""
 
     def tail(self, size: int) -> pa.Buffer:
         """Return the last ``size`` bytes, or all bytes if there are fewer.
@@ -174,7 +174,7 @@ class RangeReader(Protocol):
         ranges: Sequence[ByteRange],
         advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
-        """Advise how ranges will be used; a hint, which has no effect without a map."""
+        """Advise how ranges will be used: a hint for maps."""
 
     def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
         """Advise how the object will be read from now on; a hint as well."""
@@ -192,7 +192,7 @@ class Sink(Protocol):
         """Bytes written so far."""
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append parts, one after the other, without joining them first."""
+        """Append parts, one after the other."""
 
     def finish(self) -> int:
         """Make the object visible under its path; return its size in bytes."""
@@ -205,8 +205,8 @@ class ObjectStore:
     """A root with objects below it. Picklable unless it is in the memory of this process.
 
     Every store implements the methods that raise here. The other methods are optional. Their
-    defaults are right for stores without the capability, so callers need not know the type of a
-    store. A store that wraps another delegates all: :class:`glaive.io.wrapped.WrappedStore`.
+    defaults are right for stores that lack the capability, so callers treat all types of stores
+    alike. A store that wraps another delegates all: :class:`glaive.io.wrapped.WrappedStore`.
     """
 
     __slots__ = ()
@@ -218,7 +218,7 @@ class ObjectStore:
 
     @property
     def public_uri(self) -> str:
-        """The root for logs, without keys among the parameters of its URL."""
+        """The root for logs; keys among the parameters of its URL are removed."""
         return GlaiveError.without_secrets(self.uri)
 
     def full(self, path: str) -> str:
@@ -228,8 +228,8 @@ class ObjectStore:
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
         """Open an object for reading; a known ``size`` saves a request.
 
-        If it is missing, raise ``ObjectNotFoundError`` now, or at the first read if opening makes
-        no request.
+        If it is missing, raise ``ObjectNotFoundError`` now or at the first read, depending on the
+        store.
         """
         raise NotImplementedError
 
@@ -238,11 +238,11 @@ class ObjectStore:
         raise NotImplementedError
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Write a whole object atomically: readers see all of it or nothing.
+        """Write a whole object atomically: readers see it only when it is complete.
 
-        With ``mode="create"`` an existing object is not changed and ``ObjectExistsError`` is
-        raised: commits rely on this. An empty object does not count as existing, so it is replaced:
-        its writer took the name and was stopped before it wrote anything.
+        With ``mode="create"`` keep an existing object and raise ``ObjectExistsError``: commits rely
+        on this. An empty object counts as missing, so it is replaced: its writer took the name and
+        was stopped before it wrote the content.
         """
         raise NotImplementedError
 
@@ -251,7 +251,7 @@ class ObjectStore:
         raise NotImplementedError
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Yield the objects whose directory is ``prefix`` (not deeper), if it exists.
+        """Yield the objects directly in the directory ``prefix``, if it exists.
 
         They are in name order if :attr:`lists_in_order`.
         """
@@ -266,7 +266,7 @@ class ObjectStore:
     ) -> Iterator[ObjectMeta]:
         """Yield the objects of :meth:`walk` from path ``start`` to before ``stop``.
 
-        ``None`` means no limit. Use it for listings that several processes share.
+        ``None`` means the first or last path. Use it for listings that several processes share.
         """
         for meta in self.walk(prefix):
             if stop is not None and meta.path >= stop:
@@ -292,7 +292,7 @@ class ObjectStore:
 
     @property
     def secret(self) -> str:
-        """Password of the caller's URI; empty if it had none."""
+        """Password of the caller's URI, or an empty string."""
         return ""
 
     def can_name(self, path: str) -> bool:
@@ -310,8 +310,8 @@ class ObjectStore:
     def reached_by(self) -> bytes:
         """Digest of options and password: with the path it identifies an object's bytes.
 
-        Empty if they have no effect. For the same path, other options may lead to another server,
-        and other credentials may not be allowed to read the bytes.
+        Empty where the path alone identifies them. For the same path, other options may lead to
+        another server, and other credentials may lack the permission to read the bytes.
         """
         if not self.is_remote:
             return b""
@@ -320,7 +320,7 @@ class ObjectStore:
 
     @property
     def counters(self) -> IoCounters:
-        """Counts of reads and writes; new counters if the store does not count."""
+        """Counts of reads and writes; new counters for a store that keeps none."""
         return IoCounters()
 
     @property
@@ -337,7 +337,7 @@ class ObjectStore:
 
     @property
     def is_local(self) -> bool:
-        """Whether objects are files in a directory: accessing them needs no request."""
+        """Whether objects are files in a directory, which system calls access."""
         return False
 
     def below(self, path: str) -> ObjectStore | None:
@@ -358,7 +358,7 @@ class ObjectStore:
     def names(self, prefix: str) -> Sequence[str] | None:
         """Return the names of all entries of a directory, also unfinished files, unordered.
 
-        ``None`` if this would not be faster than :meth:`list`.
+        ``None`` where :meth:`list` is as fast.
         """
         return None
 
@@ -371,7 +371,7 @@ class ObjectStore:
         return None
 
     def is_free(self, path: str) -> bool:
-        """Return whether an object is certainly missing, if known without a request."""
+        """Return whether an object is known to be missing; makes no request."""
         return False
 
     def get_into(self, path: str, target: memoryview) -> int:
@@ -388,7 +388,7 @@ class ObjectStore:
     # ------------------------------------------------------------ writing
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write an object whose name no other process knows before it is complete.
+        """Write an object whose name only this process knows until it is complete.
 
         For example, an object with a random name that a later manifest refers to.
         """
@@ -397,22 +397,22 @@ class ObjectStore:
     def rewrite(self, path: str, data: bytes) -> bool:
         """Overwrite an object of the same size in place, if that is faster.
 
-        Not atomic, therefore only for hints. ``False`` if nothing was written.
+        Use it only for hints: readers may see a part. Return whether the object was written.
         """
         return False
 
     def mark(self, path: str, data: bytes) -> None:
-        """Write a small object, but not through a symlink, which would mark another folder."""
+        """Write a small object; refuse to follow a symlink, which would mark another folder."""
         self.put(path, [data])
 
     # ------------------------------------------------------------ deleting, links
 
     def discard(self, paths: Sequence[str], *, own: bool = True) -> None:
-        """Delete objects that are not needed any more, if that is possible.
+        """Delete objects that have become useless, if that is possible.
 
-        Objects that the store cannot delete stay for a clean-up, and a log entry says why. Without
-        ``own``, this process has not written the objects under new names: they may be reached
-        through a symlink, and belong to somebody else.
+        Objects that the store fails to delete stay for a clean-up, and a log entry says why.
+        ``own`` says that this process has written the objects under new names. Other objects may be
+        reached through a symlink, and belong to somebody else.
         """
         try:
             (self.delete_written if own else self.delete)(paths)
@@ -427,7 +427,7 @@ class ObjectStore:
         """Delete objects that this process has written under new names.
 
         They are where it wrote them: in the folder that the first name of their path leads to.
-        Below that folder, no symlink is followed.
+        A symlink is followed only for this first name.
         """
         self.delete(paths)
 
@@ -442,17 +442,17 @@ class ObjectStore:
         """
         return False
 
-    def remove_folders(self) -> None:  # right for stores without folders
+    def remove_folders(self) -> None:  # right for stores that lack folders
         """Remove the root and the directories below it that are empty."""
 
     def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Yield directories without entries at any depth below a directory, with their last change.
+        """Yield empty directories at any depth below a directory, with their last change.
 
         Only local stores have directories.
         """
         return iter(())
 
-    def remove_empty(self, folders: Sequence[str]) -> None:  # right for stores without folders
+    def remove_empty(self, folders: Sequence[str]) -> None:  # right for stores that lack folders
         """Remove directories that are empty; other directories and symlinks stay."""
 
     def links(self, prefix: str) -> Iterator[str]:
@@ -460,24 +460,22 @@ class ObjectStore:
         return iter(())
 
     def is_link(self, path: str) -> bool:
-        """Return whether a name in a folder is a symlink; writers create no symlinks."""
+        """Return whether a name in a folder is a symlink, which somebody else has made."""
         return False
 
     def link_out(self, folder: str) -> str | None:
-        """Return why objects in a folder are not deleted: a symlink out of the root, and its
-        target.
+        """Return why objects in a folder are kept: a symlink out of the root, and its target.
 
-        ``None`` if no symlink leads out, or the caller allowed to delete through symlinks.
+        ``None`` if the folder is inside the root, or the caller allowed to delete through symlinks.
         """
         return None
 
     def file_link_out(self, path: str) -> str | None:
-        """Return why the content of a file is not copied: it is a symlink that leads out of the
-        root.
+        """Return why copies omit the content of a file: it is a symlink that leads out of the root.
 
-        Use it for content that may not belong to the dataset. ``None`` if no symlink leads out, or
-        the caller allowed access through symlinks. Symlinks in place of folders do not count: the
-        file there has a name that only writers of datasets use.
+        Use it for content that may belong to somebody else. ``None`` if the file is inside the
+        root, or the caller allowed access through symlinks. Symlinks in place of folders are
+        allowed: the file there has a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
 
@@ -517,7 +515,7 @@ def read_many(
     Raises
     ------
     StoreError
-        An object cannot be read.
+        Reading an object failed.
     """
     *starts, end = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
     data = pa.allocate_buffer(end)

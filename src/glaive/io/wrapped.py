@@ -48,7 +48,7 @@ for _name, _member in vars(ObjectStore).items():
 
 
 class WrappedReader:
-    """A reader that wraps another reader and reports that it is not mapped."""
+    """A reader that wraps another reader and hides its map."""
 
     __slots__ = ("_inner",)
 
@@ -79,7 +79,7 @@ class WrappedReader:
 
 
 class HeldStore(WrappedStore):
-    """A store that keeps some objects in memory by path. Reads of these are not counted."""
+    """A store that keeps some objects in memory by path, and counts only reads of the others."""
 
     __slots__ = ("_held",)
 
@@ -116,13 +116,13 @@ class HeldReader:
         return [self._data.slice(*one) for one in ranges]
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
-        """Do nothing: the object is in memory."""
+        """Ignore advice: the object is in memory."""
 
     def advise_pattern(self, pattern: Advice) -> None:
-        """Do nothing: the object is in memory."""
+        """Ignore advice: the object is in memory."""
 
     def close(self) -> None:
-        """Do nothing: the owner of the memory releases it."""
+        """Return at once: the owner of the memory releases it."""
 
 
 # --- Write aligned buffers: the data buffers of a Lance file begin on 64-byte offsets ---
@@ -161,9 +161,8 @@ FLUSH_BYTES = 4 * 1024 * 1024
 class AlignedSink:
     """A sink that aligns buffers and writes many with one call.
 
-    Padding is written before a buffer, not after it, because unaligned data follows the last
-    buffer. Buffers are kept until some MiB are collected. So their memory must not change after
-    they were passed.
+    Padding is written before a buffer, because unaligned data follows the last buffer. Buffers are
+    kept until some MiB are collected. So their memory must stay the same after they were passed.
     """
 
     __slots__ = ("_pending", "_position", "_sink", "_waiting")
@@ -187,7 +186,7 @@ class AlignedSink:
         return self._position
 
     def write(self, data: Sequence[BytesLike]) -> ByteRange:
-        """Append parts without padding; return their range."""
+        """Append parts as they are, unaligned; return their range."""
         start = self._position
         for part in data:
             self._put(part, memoryview(part).nbytes)
@@ -239,10 +238,10 @@ class AlignedSink:
             self._sink.write(pending)
 
 
-# --- Files with new random names: small ones need no temporary name ---------------------
-# A data file has a random name, and nothing refers to it before the manifest is written. So it may
-# be visible in its directory before it is complete. A writer that is stopped leaves a file that no
-# version has, as it would with a temporary name.
+# --- Files with new random names: small files are written in place ----------------------
+# A data file has a random name, and the manifest that refers to it is written later. So it may
+# be visible in its directory before it is complete. A writer that is stopped leaves a file that all
+# versions ignore, as it would with a temporary name.
 
 
 class NewFiles(WrappedStore):
@@ -268,7 +267,7 @@ class _NewFile:
         self.position = 0
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append parts; the first parts are kept, so their memory must not change afterwards."""
+        """Append parts; the first parts are kept, so their memory must stay the same."""
         if self._sink is None:
             size = sum([memoryview(part).nbytes for part in data])
             if self.position + size < FLUSH_BYTES:
