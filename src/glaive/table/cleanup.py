@@ -1,9 +1,9 @@
-"""Delete old versions, and the files that no other version uses.
+"""Delete old versions, and the files that only these versions use.
 
-Files that no version uses belong to failed or active writers. They are only deleted when they are
-a week old, or when the caller knows that nobody is writing.
+Unused files belong to failed or active writers. They are only deleted when they are a week old, or
+when the caller knows that nobody is writing.
 
-Manifests are deleted first, so that no version ever lacks files.
+Manifests are deleted first, so that each version always has its files.
 
 glaive keeps files whose names no Lance writer uses. It keeps files in symlinked folders that lead
 out of the root, unless the caller allows to delete there. Versions with manifests in such a folder
@@ -12,10 +12,10 @@ keep their files. glaive deletes empty manifests of interrupted writers.
 Specification: "Cleaning up" in ``docs/format/refs.md``.
 
 A plan reads manifests for the names of files that versions have. Then it lists the folders and
-selects the files that no version needs. Both steps can be divided: versions among readers, names
-among listings, by cuts in the order of paths. Each listing gets exactly the names between its cuts,
-so it selects the same files as an undivided listing. :class:`Selection` decides which versions to
-delete, :class:`ListUnused` which files, wherever they run.
+selects the unused files. Both steps can be divided: versions among readers, names among listings,
+by cuts in the order of paths. Each listing gets exactly the names between its cuts, so it selects
+the same files as an undivided listing. :class:`Selection` decides which versions to delete,
+:class:`ListUnused` which files, wherever they run.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Division:
         """Return the cuts between paths for listings of so many data files, in order.
 
         Names of data files begin with random digits, which are binary or belong to a UUID. Cuts
-        lack characters before ``0``, so that a data file and the folder of its blobs, which differ
-        in ``.`` and ``/``, are never divided.
+        lack characters before ``0``. Such cuts keep a data file and the folder of its blobs, which
+        differ in ``.`` and ``/``, together.
         """
         parts = -(-files // self.files)
         if parts < 2:
@@ -155,7 +155,7 @@ class Span:
         )
 
     def listed(self, store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
-        """Files below a folder, finished or not."""
+        """Files below a folder, finished or unfinished."""
         if self.start is None and self.stop is None:
             yield from store.walk(folder)
         else:
@@ -258,7 +258,7 @@ class ReadVersions:
     cuts: tuple[str, ...]
 
     def run(self, store: ObjectStore) -> VersionFiles:
-        """Return the files of the versions, without versions deleted meanwhile.
+        """Return the files of the versions that still exist.
 
         Raises
         ------
@@ -273,7 +273,7 @@ class ReadVersions:
                 deleted.add(files_of(manifest), bases=False)
             else:
                 kept.add(files_of(manifest))
-        # A deleted version shares most files with others; kept files are not needed here.
+        # A deleted version shares most files with others; only its own files are needed here.
         deleted.paths -= kept.paths
         return VersionFiles(times, self._divided(kept), self._divided(deleted))
 
@@ -294,7 +294,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class ListUnused:
-    """List the files of a span that no version needs.
+    """List the unused files of a span.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ class ListUnused:
     targets: LinkTargets
 
     def run(self, store: ObjectStore) -> Unused:
-        """Return files, links and empty folders, without deleting anything."""
+        """Return files, links and empty folders."""
         kept, deleted = _united(self.kept), _united(self.deleted)
         files: list[CleanupFile] = []
         links: list[str] = []
@@ -420,7 +420,7 @@ def _loaded(
 def made_meanwhile(
     store: ObjectStore, listed: Sequence[ManifestLocation], read: Collection[int]
 ) -> list[Manifest]:
-    """Return the manifests of listed versions that were not read before.
+    """Return the manifests of listed versions that are still unread.
 
     Raises
     ------
@@ -440,8 +440,8 @@ def made_meanwhile(
 def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
     """Return the manifests of versions after a version, and of all detached versions.
 
-    Two listings, a request for each manifest, and three for versions that listings may not show
-    yet. Errors as for :func:`made_meanwhile`.
+    Two listings, a request for each manifest, and three for versions that listings may show late.
+    Errors as for :func:`made_meanwhile`.
     """
     manifests = list_manifests(store)
     detached = [location for location, meta in manifests if meta.size and location.is_detached]
@@ -458,12 +458,12 @@ def _united(parts: Iterable[pa.Array[Any]]) -> FileSet:
 
 
 def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
-    """Check that no version is staged: its only manifest has the name of an unneeded manifest.
+    """Refuse staged versions: their only manifest has the name of an unneeded manifest.
 
     Raises
     ------
     CleanupError
-        A version is staged, as its manifest cannot be written under its final name.
+        A version is staged: writing its manifest under its final name fails.
     """
     for location in locations:
         if is_staged_manifest_name(location.path.rpartition("/")[2]):
@@ -513,7 +513,7 @@ class Protection:
     def targets(self) -> LinkTargets:
         """Return the targets of links of this branch and of the other branches.
 
-        A target may be a file that a version needs, under a name that no version has.
+        A target may be a file that a version needs, under another name.
         """
         folders = [(self._root, TREE)]
         for store in {one.uri: one for one in (self._root, self._store)}.values():
@@ -567,7 +567,7 @@ class CleanupPolicy:
     Parameters
     ----------
     older_than
-        Minimum age; default: two weeks, if no other option selects versions.
+        Minimum age; two weeks if all options that select versions are omitted.
     retain_versions
         Number of newest versions to keep.
     versions
@@ -664,7 +664,7 @@ def plan_cleanup(
     Notes
     -----
     Requests: a listing per folder, one per version, one per tag and branch, and four for versions
-    that listings may not show yet. Memory: the names of all files of the versions, and a few
+    that listings may show late. Memory: the names of all files of the versions, and a few
     manifests. Divided work makes these requests elsewhere, and this process packs the names.
     """
     protection = Protection(store, root)
@@ -853,7 +853,8 @@ def _unused(
     work: CleanupWork,
 ) -> list[Unused]:
     """Return the files that no kept version uses."""
-    # Writers leave no rests of tags and branches in a bucket, so glaive does not list them there.
+    # Writers leave rests of tags and branches on file systems only, so glaive lists them only
+    # there.
     present = (folder for folder in FOLDERS if folder != REFS or store.is_local)
     folders = tuple(folder for folder in present if protection.is_reachable(folder))
     youngest = None if policy.delete_unverified else now() - UNVERIFIED_AGE
@@ -879,7 +880,7 @@ def _unused(
 # --- Clean up old versions every few commits, if the table's configuration enables it ---
 # ``lance.auto_cleanup.interval``: versions between clean-ups. ``….older_than``: the least age, such
 # as ``14d`` or ``1h 30m``. ``….retain_versions``: newest versions to keep. ``….delete_rate_limit``:
-# the most files per second. A failure is logged and does not affect the commit; the next clean-up
+# the most files per second. A failure is logged and leaves the commit intact; the next clean-up
 # tries again.
 
 _RETAIN: Final = "lance.auto_cleanup.retain_versions"

@@ -91,7 +91,7 @@ from glaive.table.versions import (
 
 # --- Detached versions: whether one can still become a version of the history -----------
 # A detached version continues the ids of the version that it was made from. The history gives the
-# same ids to other rows and columns. If both did, restoring the detached version would give ids
+# same ids to other rows and columns. If both do, restoring the detached version would give ids
 # another meaning than before.
 #
 # Specification: "Restore" in ``docs/format``.
@@ -146,7 +146,7 @@ def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
     return _given(version)
 
 
-# --- The next version of a dataset, made by an operation on top of the newest one; not yet put
+# --- The next version of a dataset, made by an operation on top of the newest one -------
 
 
 def draft_of(
@@ -169,8 +169,8 @@ def draft_of(
     Raises
     ------
     UnsupportedFeatureError
-        The version to build on or to restore has a feature that this writer does not support. Or
-        the version to restore is detached, and other versions have used its ids since.
+        The version to build on or to restore has an unsupported feature. Or the version to restore
+        is detached, and other versions have used its ids since.
     VersionNotFoundError
         Clean-up removed the version to restore.
     SchemaError
@@ -261,7 +261,7 @@ def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Oper
         return None
     bases = [base for number, base in after.base_paths.items() if number not in before.base_paths]
     return [
-        WireOperation("reserve_fragments", _WIRE.ReserveFragments()),  # even if nothing is left
+        WireOperation("reserve_fragments", _WIRE.ReserveFragments()),  # even if it is empty
         *schema,
         *fragments,
         *entries,
@@ -356,7 +356,7 @@ def _schema_change(before: Manifest, after: Manifest) -> list[Operation] | None:
 
 
 def _map_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return new values by key, ``None`` for removed keys, without entries of commits."""
+    """Return new values by key, ``None`` for removed keys, except entries of commits."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return {key: str(new[key]) if key in new else None for key in changed if not is_mark(key)}
 
@@ -466,14 +466,15 @@ def commit_transaction(
     DatasetExistsError
         The transaction creates a dataset that exists already.
     UnsupportedFeatureError
-        The dataset uses a feature that this writer does not support; nothing was written.
+        The dataset uses an unsupported feature; nothing was written.
     StoreError, CommitError
-        The store failed. The store has no new version, or glaive cannot tell whether it has.
+        The store failed before it had the version (``StoreError``), or at an unknown point
+        (``CommitError``).
 
     Notes
     -----
-    Without contention, a commit reads the hint, then writes transaction, manifest and hint. It
-    lists manifests only if the read version is older than a minute.
+    A commit reads the hint, then writes transaction, manifest and hint. It lists manifests only if
+    the read version is older than a minute. Contention adds requests.
     """
     manifest = _Commit(store, transaction, base, once, options or CommitOptions()).run()
     emit_committed(store, transaction, manifest)
@@ -654,7 +655,7 @@ class _Commit:
     def _catch_up(self, start: int, reach: int) -> Manifest | None:
         """Check all versions from ``start`` on; return a version that is this commit.
 
-        ``reach`` is a version believed to exist: no version up to it may be missing.
+        ``reach`` is a version believed to exist: all versions up to it must be there.
 
         Raises
         ------
@@ -750,7 +751,8 @@ class _Commit:
         ------
         CommitConflictError
             A clean-up removed the files of the new rows, maybe after they were committed. Or
-            fragments were added and removed (not ``is_complete``): others may commit these files.
+            fragments were added and removed (``is_complete`` is false): others may commit these
+            files.
         """
         operation = self.transaction.operation
         if not isinstance(operation, Append):

@@ -1,7 +1,7 @@
 """Changes of string maps: configuration, table metadata, metadata of schema and fields.
 
-An update lists keys with new values, and keys without value, which are removed. It may also remove
-all unlisted keys. Older transactions have plain maps instead.
+An update lists keys with new values, and keys to remove. It may also remove all unlisted keys.
+Older transactions have plain maps instead.
 
 Specification: "Update config" in ``docs/format``.
 """
@@ -26,11 +26,11 @@ UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
 
 EVERYTHING: Final = frozenset({"\0"})
-"""Represents all keys, listed or not."""
+"""Represents all keys, even unlisted ones."""
 
 
 def fill_map(updates: UpdateMap, given: Mapping[str, str | None], *, replace: bool) -> None:
-    """Add entries to an empty update; those without a value remove their key."""
+    """Add entries to an empty update; entries whose value is ``None`` remove their key."""
     updates.SetInParent()
     updates.replace = replace
     with refuse_half_characters("keys and values"):
@@ -47,7 +47,7 @@ def string_map(what: str, given: object, *, removes: bool = False) -> dict[str, 
     Raises
     ------
     OptionError
-        The value is not a mapping, or has other keys or values.
+        The value is of another type, or has other keys or values.
     """
     entries: Any = given
     try:
@@ -155,14 +155,14 @@ CHECKSUMS: Final = "glaive.checksums"
 
 
 def wants_checksums(wire: table_pb2.ManifestOutline) -> bool | None:
-    """Return whether the configuration of a version enables checksums; None if it is not set."""
+    """Return whether the configuration of a version enables checksums; ``None`` if it is unset."""
     return {"true": True, "false": False}.get(wire.config.get(CHECKSUMS, "").lower())
 
 
 def checksum_of_metadata(
     store: ObjectStore, wire: table_pb2.ManifestOutline
 ) -> Callable[[BytesLike], int] | None:
-    """Return the checksum function for manifests and deletion files; None without checksums.
+    """Return the checksum function for manifests and deletion files, if enabled.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def checksum_of_metadata(
         See :func:`glaive.io.checksums.writes_checksums`.
     """
     function = checksum_function()
-    if function is None:  # not an error here: data files report the missing package
+    if function is None:  # data files report the missing package
         return None
     return function if writes_checksums(store, wanted=wants_checksums(wire)) else None
 
@@ -182,7 +182,7 @@ def checksum_of_metadata(
 def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadata: bool) -> None:
     """Replace the fields, and the metadata of the schema if ``metadata``.
 
-    If field ids must not be reused, it also raises the highest assigned id.
+    If field ids must stay unique, it also raises the highest assigned id.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def duration(text: str) -> timedelta:
     Raises
     ------
     OptionError
-        The text is not a time span.
+        The text is invalid.
     """
     at, seconds = 0, 0.0
     while at < len(text):

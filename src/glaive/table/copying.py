@@ -111,8 +111,8 @@ def copy_files(
         The files to copy; default: all.
     kept
         Files of the newest version of the target. If given, existing files of the same size are
-        not copied again, unless a clean-up may delete them before the commit. No other file is
-        replaced.
+        skipped, unless a clean-up may delete them before the commit. All other existing files are
+        kept.
 
     Raises
     ------
@@ -120,8 +120,8 @@ def copy_files(
         The caller has not allowed a base path. Nothing was copied. Or a file is a symlink that
         leads out of the dataset, and its kind cannot be checked.
     CorruptFileError
-        The contents of a file do not match its name, or two files have the same name. With
-        ``kept``, one of them may be in the target.
+        The contents of a file contradict its name, or two files have the same name. With ``kept``,
+        one of them may be in the target.
     StoreError
         A store failed, or serves many more files than it lists.
 
@@ -154,7 +154,7 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
     Raises
     ------
     CorruptFileError
-        The file is not a data file.
+        The file is of another kind.
     ObjectNotFoundError
         The file does not exist.
     AccessError
@@ -173,7 +173,7 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
 def _copy_all(copy: Callable[[Event, _Copy], int], copies: Iterable[_Copy]) -> int:
     """Copy several files at a time; return the number of copied files.
 
-    After an error nothing is written any more, so a removed target stays removed.
+    After an error writing stops, so a removed target stays removed.
     """
     stopped, workers = Event(), min(_COPIES, settings.io_concurrency)
     work = partial(copy, stopped)
@@ -232,7 +232,7 @@ def _windows(size: int) -> list[ByteRange]:
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
-    """Refuse local directories outside the dataset that the caller did not allow."""
+    """Refuse local directories outside the dataset, unless the caller allowed them."""
     if not base_ids:
         return
     policy = access_of(source)
@@ -275,7 +275,7 @@ def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -
 
 
 def _named_in_indices(manifest: Manifest) -> dict[str, list[str]]:
-    """Return files that index entries name, by folder; no entry names blob files."""
+    """Return files that index entries name, by folder; entries omit blob files."""
     pairs = zip(index_folders(manifest), manifest.indices, strict=True)
     return {folder.path: [named.path for named in entry.files] for folder, entry in pairs}
 
@@ -310,7 +310,7 @@ def _files_in(
 
 
 def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) -> Iterator[str]:
-    """Yield blob files that a listing lacks: their numbers start at 1 and have no gaps.
+    """Yield blob files that a listing lacks: their numbers start at 1 and are consecutive.
 
     Makes one request per file, and one for the number after the last.
 
@@ -335,7 +335,7 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
 
 
 def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
-    """Refuse a symlink out of the dataset to a file that its first and last bytes cannot identify.
+    """Refuse a symlink out of the dataset to a file, unless its first and last bytes identify it.
 
     A base path below the dataset may itself be a symlink, so files in it are checked as in reads.
 
@@ -357,7 +357,7 @@ def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
 
 
 def _copy_content(copied: _Copy, stopped: Event, target: ObjectStore) -> None:
-    """Copy a file, in windows if it is large; write no more of it once ``stopped``."""
+    """Copy a file, in windows if it is large; stop writing once ``stopped``."""
     reader = copied.store.open(copied.path)
     try:
         last = reader.tail(_WINDOW)
@@ -392,7 +392,7 @@ def _check_content(copied: _Copy, first: pa.Buffer, last: pa.Buffer) -> None:
     elif copied.path.endswith(_LANCE_ENDS):
         end = bytes(memoryview(last)[-len(MAGIC) :])
         good, expected = end == MAGIC, f"a file that ends in {MAGIC!r}"
-    else:  # blobs have no magic bytes; symlinks to them were refused before
+    else:  # blobs lack magic bytes; symlinks to them were refused before
         return
     if not good:
         raise _not_copied(copied.kind, expected, "something else", copied.store.full(copied.path))

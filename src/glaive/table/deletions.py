@@ -116,8 +116,8 @@ def add_deletions(
     Returns
     -------
     tuple
-        The fragment with its new deletion file: ``None`` if all rows are deleted, unchanged if no
-        row is deleted. And the newly deleted rows, ascending.
+        The fragment with its new deletion file: ``None`` if all rows are deleted, unchanged if all
+        stay live. And the newly deleted rows, ascending.
 
     Raises
     ------
@@ -173,12 +173,12 @@ class DeletingOperation(TableOperation):
     Parameters
     ----------
     updated
-        Fragments with deleted rows and rows left, with their new deletion files.
+        Fragments with deleted and live rows, with their new deletion files.
     removed
-        Ids of the fragments without rows left.
+        Ids of the fragments whose rows are all deleted.
     affected
-        Rows that this operation deletes by fragment, without rows deleted before. They allow to
-        merge it with other deletions in the same fragments. Not part of the message.
+        Rows that this operation newly deletes, by fragment. They allow to merge it with other
+        deletions in the same fragments. Not part of the message.
     merged
         Contents of the deletion files that a rebase has changed, by fragment. They must be
         written before the commit. Not part of the message.
@@ -213,7 +213,7 @@ class DeletingOperation(TableOperation):
     def shared(self, theirs: Operation) -> frozenset[int]:
         """Return fragments where both operations delete rows, if the deletions can be merged.
 
-        They cannot if the rows are unknown, a fragment was removed, or columns changed.
+        Return an empty set if the rows are unknown, a fragment was removed, or columns changed.
         """
         if theirs.wire_name not in ("delete", "update") or self.in_place or changes_columns(theirs):
             return frozenset()
@@ -259,8 +259,8 @@ def merge_deletions(
     Returns
     -------
     tuple
-        The fragments with changed deletion files, ids of fragments without rows left, and the
-        contents of the files. Or the conflict.
+        The fragments with changed deletion files, ids of fragments whose rows are all deleted, and
+        the contents of the files. Or the conflict.
     """
     changed: list[Fragment] = []
     removed: list[int] = []

@@ -59,7 +59,7 @@ class ExternalValues:
         Raises
         ------
         AccessError
-            The object is outside the dataset, and the caller did not name a location above it.
+            The object is outside the dataset and the locations that the caller named.
         CorruptFileError
             The path leads out of its base.
         OptionError
@@ -161,7 +161,7 @@ class ExternalValues:
     def _refuse_any_link(self, store: ObjectStore, path: str, source: str) -> None:
         """Refuse a symlink below a location that fsspec opens: its target is unknown.
 
-        Checks each folder once for all values. Makes no request in buckets.
+        Checks each folder once for all values, on file systems only.
         """
         known = (store.uri, path.rpartition("/")[0])
         why = None if known in self._kept else store.link_out(known[1])
@@ -172,7 +172,7 @@ class ExternalValues:
             raise AccessError(f"{source} is {store.full(path)!r}. It was not fetched: {why}")
 
     def _real_path(self, path: str) -> str:
-        """Return a path without symlinks; follow each folder once for all values."""
+        """Resolve the symlinks of a path; follow each folder once for all values."""
         folder, _, name = path.rpartition("/")
         if is_link(path):
             return _real_path(path)
@@ -195,8 +195,8 @@ def refuse_link_out(
     - below a base path, which may be any directory: symlinks to a file with such a name, into the
       dataset, or into a location of the caller.
 
-    It cannot see the target of a symlink that fsspec opens, so it refuses these, at one request.
-    Otherwise it makes one system call, and no request in buckets.
+    It refuses all symlinks that fsspec opens, as fsspec hides their targets, at one request.
+    Otherwise it makes one system call; in buckets it does nothing.
 
     Parameters
     ----------
@@ -208,12 +208,12 @@ def refuse_link_out(
     Returns
     -------
     str or None
-        Why the file is not copied, for allowed symlinks out of the directory.
+        Why copies omit the file, for allowed symlinks out of the directory.
 
     Raises
     ------
     AccessError
-        The file is such a symlink, and reading it is not allowed.
+        The file is another symlink out of the directory.
     """
     why = link_to_others(home, branch, store, path)
     if why is None:

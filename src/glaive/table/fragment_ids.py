@@ -57,7 +57,7 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
     ------
     OptionError
         It had another id and has a deletion file. The name of that file has the old id, so readers
-        would not find it.
+        would miss it.
     """
     if fragment.id != number and fragment.HasField("deletion_file"):
         raise OptionError(
@@ -72,8 +72,8 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
 def check_deletions_stay(base: Manifest, fragments: Sequence[Fragment]) -> None:
     """Check that fragments have as many deleted rows as the fragments of ``base`` that they change.
 
-    Skips fragments without a recorded number, as old writers left them, and ids that two fragments
-    share.
+    Skips fragments whose number of deleted rows is unknown, as old writers left them, and ids that
+    two fragments share.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def edit_fragments(
     Raises
     ------
     NotFoundError
-        A fragment to replace or remove does not exist.
+        A fragment to replace or remove is missing.
     OptionError
         A fragment is replaced twice, or has the id of another fragment.
     UnsupportedFeatureError
@@ -323,7 +323,7 @@ def _assign_row_ids(
 def mark_changed(fragment: Wire, version: int, offsets: NDArray[np.uint32] | None = None) -> None:
     """Record that all rows of a fragment, or those at ``offsets``, were updated in a version.
 
-    Does nothing if the dataset has no row versions.
+    Only datasets with row versions record it.
     """
     rows = fragment.physical_rows
     if fragment.WhichOneof("row_id_sequence") is None:
@@ -411,7 +411,7 @@ def _places(fragment: Wire) -> set[tuple[int, str, int, int]]:
 def final_fragments(
     base: Manifest, fragments: Sequence[Fragment], change: Callable[[Wire], None] | None = None
 ) -> FragmentList:
-    """Return changed fragments without files that have no field of the schema.
+    """Return changed fragments; omit files whose columns are all removed.
 
     ``change`` gets the message of each fragment.
 

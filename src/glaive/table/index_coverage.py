@@ -88,7 +88,7 @@ def covered_fragments(entry: Entry) -> frozenset[int] | None:
     Raises
     ------
     CorruptFileError
-        The bitmap cannot be read.
+        The bitmap is invalid.
     """
     if not entry.fragment_bitmap:
         return None
@@ -114,7 +114,7 @@ def with_covered(entry: Entry, fragments: Iterable[int]) -> Entry:
 
 
 def encode_indices(entries: Sequence[Entry]) -> bytes | None:
-    """Return the index section with these entries; ``None`` without entries."""
+    """Return the index section with these entries, or ``None`` for an empty list."""
     if not entries:
         return None
     return table_pb2.IndexSection(indices=entries).SerializeToString()
@@ -126,7 +126,7 @@ def has_covering_fields(section: bytes | None) -> bool:
     Raises
     ------
     CorruptFileError
-        The section cannot be read.
+        The section is invalid.
     """
     if section is None:
         return False
@@ -192,7 +192,7 @@ def prune(
 
 
 def without_new(entries: list[Entry], added: Iterable[int]) -> list[Entry]:
-    """Return entries without fragments whose ids new fragments got from a caller; 0 means none.
+    """Remove fragments from entries if a caller gave their ids to new fragments; skip id 0.
 
     A removed fragment may have had such an id and stays in the coverage. So do the fragments before
     a compaction with deferred remap.
@@ -284,14 +284,14 @@ def remap(
     keeps_all
         Whether row ids are stable, so that indices that store ids remain valid.
     mapped
-        Whether a remapping table exists for indices that were not rebuilt.
+        Whether a remapping table exists for the other indices.
     coverage
         Fragments that rebuilt indices cover, by uuid, if the old entry lacks them.
 
     Notes
     -----
-    Without stable row ids, an index that was not rebuilt keeps the removed old fragments. So it
-    does not cover the new fragments.
+    If ``keeps_all`` is false, an index outside ``rewritten`` keeps the removed old fragments. So
+    its coverage lacks the new fragments.
     """
     by_old_id = {rewrite.old_id.uuid: rewrite for rewrite in rewritten}
     changed = []
@@ -339,7 +339,7 @@ def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
     Raises
     ------
     CorruptFileError
-        No reader of the new version would accept it.
+        All readers of the new version would refuse it.
     """
     if new.new_index_version > _MAX_INDEX_VERSION:
         raise CorruptFileError(
@@ -383,7 +383,7 @@ def rewritten_under(
     return None
 
 
-# --- The remapping table of moved rows, for indices that are not rebuilt ----------------
+# --- The remapping table of moved rows, for indices that stay as they are ---------------
 # Indices store row addresses. Instead of rebuilding them, a compaction may store a table of old
 # and new addresses in the index section, which readers apply.
 #
@@ -437,7 +437,7 @@ def reuse_entry(
     UnsupportedFeatureError
         The existing entry has an unknown version.
     CorruptFileError
-        The existing entry cannot be read.
+        The existing entry is invalid.
     """
     version = _DETAILS.Version(dataset_version=manifest.version)
     fragments: list[int] = []
@@ -480,7 +480,7 @@ def append_remapping(
     Raises
     ------
     CorruptFileError
-        The current table cannot be read.
+        The current table is invalid.
     """
     before = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
     if before is None:
@@ -511,7 +511,7 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
     UnsupportedFeatureError
         The table has an unknown version, or is too large.
     CorruptFileError
-        The table cannot be read.
+        The table is invalid.
     """
     entry = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
     if entry is None:
@@ -533,9 +533,7 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
 
 
 def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
-    """Return the limit that a table exceeds, with its number of rows; ``None`` if it exceeds
-    none.
-    """
+    """Return the limit that a table exceeds, with its number of rows, or ``None``."""
     every = 0
     for version in versions:
         old = [fragment for group in version.groups for fragment in group.old_fragments]
@@ -552,15 +550,15 @@ def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
 def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
     """Return entries with the fragments that they cover after the remapping table among them.
 
-    An index that covered all old fragments of a group covers the new fragments. A table in a
-    separate file, or of an unknown version, is not applied.
+    An index that covered all old fragments of a group covers the new fragments. Ignores a table in
+    a separate file, or of an unknown version.
 
     Raises
     ------
     UnsupportedFeatureError
         The table is too long for so many segments.
     CorruptFileError
-        The table cannot be read, or the segments cover more fragments than a version may have.
+        The table is invalid, or the segments cover more fragments than a version may have.
     """
     entry = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
     if entry is None or entry.index_version:
@@ -634,7 +632,8 @@ def can_follow(
 def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> bool:
     """Return whether an index may hold addresses from before a compaction in the table.
 
-    An index that was built later does not. Reads no file, so a table in a separate file is unknown.
+    An index that was built later holds only new addresses. A table in a separate file stays unread
+    and counts as unknown.
     """
     return _precedes(entry, _last_relocation(manifest))
 
@@ -659,7 +658,7 @@ def without_relocation(
 ) -> list[table_pb2.IndexMetadata]:
     """Return entries after a change that may have removed the remapping table of ``base``.
 
-    Indices that may need the table no longer cover anything: their rows are at unknown addresses.
+    Indices that may need the table get an empty coverage: their rows are at unknown addresses.
     """
     if any(entry.name == REUSE_INDEX for entry in entries):
         return list(entries)

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 # --- A cache of recently read or written newest manifests -------------------------------
-# Repeated appends read the version of the previous append. glaive always reads the file, but does
-# not parse bytes that it read or wrote before. Manifests are immutable, so they can be shared.
+# Repeated appends read the version of the previous append. glaive always reads the file, but parses
+# it only if it has new bytes. Manifests are immutable, so they can be shared.
 #
-# The cache has one manifest per dataset, for a few datasets, and no large manifests. It belongs to
-# the process rather than to a session, because every append by path opens a new session.
+# The cache has one manifest per dataset, for a few datasets. It omits large manifests. It belongs
+# to the process rather than to a session, because every append by path opens a new session.
 
 DirectoryState = tuple[int, int, int]
 """Inode of a directory, and the times (ns) of its last changes: files created or deleted."""
@@ -56,8 +56,8 @@ DirectoryState = tuple[int, int, int]
 class SeenDirectory(NamedTuple):
     """The state of a directory before it was listed.
 
-    ``shows_changes``: a later change gives another state. A change at about the same time may not,
-    as times of file systems have steps of up to two seconds.
+    ``shows_changes``: a later change gives another state. A change at about the same time may give
+    the same, as times of file systems have steps of up to two seconds.
     """
 
     state: DirectoryState
@@ -83,7 +83,7 @@ class ManifestCache:
     max_bytes
         Maximum bytes of a cached manifest file; the parsed manifest is several times larger.
     fresh_seconds
-        Seconds that a writer may use an entry without listing the versions.
+        Seconds that a writer may use an entry instead of listing the versions.
     step_seconds
         Minimum age of a directory's last change, so that later changes show in its times. More
         than a step of the file system's times.
@@ -200,9 +200,9 @@ def open_latest(
 ) -> Manifest:
     """Open the newest version. Two requests: a listing and the manifest.
 
-    Omits the listing if this process has seen the newest version of a local directory that has not
-    changed. With ``to_follow`` the caller commits the next version, which fails if it exists. So
-    glaive then accepts a directory whose latest changes may not show.
+    Omits the listing if this process has seen the newest version of a local directory in its
+    present state. With ``to_follow`` the caller commits the next version, which fails if it exists.
+    So glaive then accepts a directory that may hide its latest changes.
     """
     recent = _still_newest(store, cache, to_follow=to_follow)
     if recent is not None:
@@ -267,7 +267,7 @@ def _still_newest(
     the next number free, because the times of some file systems have millisecond steps.
     """
     if register_of(store) is not None:
-        return None  # the register decides, not the directory
+        return None  # the register decides here
     state = store.folder_state(VERSIONS)
     known = cache.newest(store.full(VERSIONS), state, to_follow=to_follow)
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
@@ -288,7 +288,7 @@ def open_version(
     VersionNotFoundError
         The version does not exist.
     DatasetNotFoundError
-        No version exists.
+        All versions are missing.
     """
     if 0 < version < 2**64:
         with suppress(ObjectNotFoundError):
@@ -314,7 +314,7 @@ def load_numbered(
     ObjectNotFoundError
         The version does not exist.
     CorruptFileError
-        The manifest is damaged, or its version does not match its name.
+        The manifest is damaged, or its version contradicts its name.
     """
     return load_manifest(store, locate(store, version, scheme), verify=verify)
 
@@ -357,7 +357,7 @@ def load_manifest(
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
     wanted = "always" if verify else verification(store)
-    # A cached manifest may have been read without comparing it.
+    # A cached manifest may still be unverified.
     known = None if wanted == "always" else cache.recall(data, where)
     if known is not None:
         if keep:
@@ -497,7 +497,7 @@ def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
     writer, stored live rows instead of physical rows for a fragment with a deletion file. See
     "Fragments and data files" in ``docs/format``.
 
-    Makes one request per fragment with an unknown row count. Listing versions does not need them.
+    Makes one request per fragment with an unknown row count.
     """
     manifest.read_rows = partial(_complete, store)
 
@@ -525,7 +525,7 @@ def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutli
 # A commit that builds on that version would refer to deleted files, and might leave a gap before
 # its own version.
 #
-# The usual commit pays no request for this. The versions that the hint names tell whether to check
+# The usual commit learns this from the hint: the versions that it names tell whether to check
 # further. On a local disk the version's transaction file does, as its name is unique.
 
 
@@ -536,7 +536,7 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> No
     ``reach`` is the version itself, the newest known version, and its transaction file may exist.
     On a local disk it makes none for earlier versions either, if that file exists.
 
-    A missing version with later versions was cleaned up, which is not an error here.
+    A missing version with later versions was cleaned up, which is allowed here.
 
     Raises
     ------
@@ -593,7 +593,7 @@ def check_same(there: Manifest, identity: VersionIdentity) -> None:
 
 
 def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
-    """Return whether a version without a manifest by its name was cleaned up, or renamed.
+    """Return whether a version whose manifest is missing was cleaned up, or renamed.
 
     Makes up to three requests, as a listing may be stale.
     """
@@ -609,7 +609,7 @@ def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
 
 
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:
-    """Return the error for a version that the dataset which exists now does not have."""
+    """Return the error for a version of a dataset that was replaced."""
     return CommitConflictError(
         f"version {version} of {store.uri}, which this change was made for, is not a version of "
         "the current dataset: its dataset was deleted, and another dataset made in its place. "

@@ -83,7 +83,7 @@ class CatalogueManifestStore:
         return None if reported is None else self._entry(reported, version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry with the highest version; ``None`` without entries. One request."""
+        """Return the entry with the highest version, if any. One request."""
         answer = self._ask("list_table_versions", root, missing=True, limit=1, descending=True)
         reported = None if answer is None else answer_field(answer, "versions")
         if not reported:
@@ -180,7 +180,7 @@ class CatalogueManifestStore:
 
 
 def manifest_key(root: str, path: str) -> str:
-    """Return the catalogue's name of an object: its path in the store, without leading slash."""
+    """Return the catalogue's name of an object: its path relative to the store."""
     scheme, mark, rest = root.partition("://")
     if mark and scheme not in ("file", "memory"):
         rest = rest.partition("/")[2]
@@ -188,7 +188,7 @@ def manifest_key(root: str, path: str) -> str:
 
 
 def _is(error: BaseException | None, names: frozenset[str]) -> bool:
-    """Return whether it is such an error of the interface, whose package may not be installed."""
+    """Return whether it is such an error of the interface, whose package is optional."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
@@ -224,7 +224,7 @@ class SqliteManifestStore:
     -----
     Uses a rollback journal next to the file, as a write-ahead log needs shared memory. A commit
     takes two transactions with fsync: some milliseconds, tens on a busy disk. Each call opens the
-    file, which takes about 0.1 ms, so that forks and threads share no connection.
+    file, which takes about 0.1 ms, so that forks and threads have connections of their own.
     """
 
     __slots__ = ("path",)
@@ -243,7 +243,7 @@ class SqliteManifestStore:
         return self._one(root, "version = ?", version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry with the highest version; ``None`` without entries."""
+        """Return the entry with the highest version, if any."""
         return self._one(root, "version >= ? ORDER BY version DESC LIMIT 1", 0)
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
@@ -299,7 +299,7 @@ class SqliteManifestStore:
         if not self._is_there():
             return None
         with self._connected(write=False) as connection:
-            # Another process may have created the file, but not yet the table.
+            # Another process may have created the file, and be about to create the table.
             if not connection.execute(_FIND).fetchone():
                 return None
             row = connection.execute(
@@ -343,7 +343,7 @@ class SqliteManifestStore:
 
 # --- A register of manifests in a DynamoDB table, compatible with other Lance implementations
 # The table has the hash key ``base_uri`` (string) and the range key ``version`` (number). Both
-# ``base_uri`` and ``path`` are keys within the bucket, without its name.
+# ``base_uri`` and ``path`` are keys within the bucket.
 
 _COMMITTER = "lancedb"
 """Value of the attribute ``committer``, required by the format."""
@@ -390,7 +390,7 @@ class DynamoManifestStore:
         return None if item is None else self._entry(base, item, version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry with the highest version; ``None`` without entries."""
+        """Return the entry with the highest version, if any."""
         base = _key(root)
         answer = self._request(
             "query",

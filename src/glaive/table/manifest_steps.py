@@ -33,7 +33,7 @@ from glaive.table.manifest_store import ManifestEntry, ManifestStore
 # processes may do them.
 #
 # A register with an attribute ``owns_manifests = True``, such as a catalogue, does steps 3 and 4
-# itself as part of step 2. glaive tells it nothing about manifests that it does not know.
+# itself as part of step 2. glaive tells it only about manifests that it knows.
 
 _SUFFIX = ".manifest"
 
@@ -83,7 +83,7 @@ def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -
 
 
 def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | None:
-    """Return number and path of the newest registered version; ``None`` without entries."""
+    """Return number and path of the newest registered version, if any."""
     entry = register.latest(store.uri)
     return None if entry is None else (entry.version, _finalised(store, register, entry))
 
@@ -93,9 +93,9 @@ def finish_staged(
 ) -> dict[int, str]:
     """Finalise staged manifests that are registered.
 
-    Returns versions that a listing did not show, with their paths; staged paths if they cannot be
-    finalised. Makes one query of the register per version with a staged manifest. A version has
-    several if writers competed for it.
+    Returns versions that a listing lacked, with their paths; staged paths if finalising fails.
+    Makes one query of the register per version with a staged manifest. A version has several if
+    writers competed for it.
     """
     found: dict[int, str] = {}
     asked: set[int] = set()
@@ -124,7 +124,7 @@ def finish_all(store: ObjectStore, register: ManifestStore) -> None:
     UnsupportedFeatureError
         The register names the manifests itself.
     CommitError
-        A version could not be finalised.
+        Finalising a version failed.
     """
     if _owns(register):
         raise UnsupportedFeatureError(
@@ -152,12 +152,12 @@ def enter_renamed(store: ObjectStore, register: ManifestStore, version: int, pat
 
 
 def _owns(register: ManifestStore) -> bool:
-    """Return whether the register does steps 3 and 4 itself, and gets no reports."""
+    """Return whether the register does steps 3 and 4 itself, and needs no reports."""
     return bool(getattr(register, "owns_manifests", False))
 
 
 def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
-    """Register an existing manifest without an entry; return whether it exists.
+    """Register an existing unregistered manifest; return whether it exists.
 
     An empty manifest does not count: its writer was interrupted.
     """
@@ -233,7 +233,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
         _finish(store, register, entry, [data], own=False)
     except ObjectNotFoundError:
         raise
-    except StoreError as error:  # a reader without write permission uses the staged manifest
+    except StoreError as error:  # a read-only reader uses the staged manifest
         import logging
 
         logging.getLogger(__name__).info(

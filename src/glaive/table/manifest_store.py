@@ -48,7 +48,7 @@ class ManifestStore(Protocol):
         """Return the entry of a version; ``None`` if it is missing."""
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """Return the entry with the highest version; ``None`` without entries."""
+        """Return the entry with the highest version, if any."""
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
         """Add an entry atomically; return ``False`` if the version has one."""

@@ -91,12 +91,12 @@ class AppTransaction:
 
 
 def last_applied(manifest: Manifest, app_id: str) -> int | None:
-    """Return the number of the last transaction of an application; ``None`` if it has none.
+    """Return the number of the last transaction of an application, or ``None``.
 
     Raises
     ------
     CorruptFileError
-        The entry is not a number.
+        The entry is invalid.
     """
     text = manifest.wire.table_metadata.get(LAST + app_id)
     if text is None:
@@ -182,7 +182,7 @@ def is_mark(key: str) -> bool:
 
 
 def made_version(manifest: Manifest, job: str) -> int | None:
-    """Return the version that a job made, if it is one of the last jobs; make no request."""
+    """Return the version that a job made, if it is one of the last jobs; use the manifest only."""
     return _number(manifest.wire.table_metadata.get(_MADE + job, ""))
 
 
@@ -201,15 +201,15 @@ def renumber(wire: table_pb2.ManifestOutline, counterpart: Callable[[int], int])
 def search_forgotten(
     store: ObjectStore, newest: Manifest, key: str, job: str, begun: Callable[[], int | None]
 ) -> tuple[int | None, range]:
-    """Return the version of a job, even if it is not one of the last jobs.
+    """Return the version of a job, also of an older job.
 
     Parameters
     ----------
     key
         The property of transactions that names jobs.
     begun
-        Returns the newest version when a run of the job began to commit; ``None`` without a run.
-        Called only if the manifest does not have the answer.
+        Returns the newest version when a run of the job began to commit, if one did. Called only if
+        the manifest lacks the answer.
 
     Returns
     -------
@@ -218,7 +218,7 @@ def search_forgotten(
 
     Notes
     -----
-    Makes no request if the manifest has the answer; else one per searched version.
+    Makes one request per searched version.
     """
     made, until = made_version(newest, job), forgotten_until(newest)
     since = begun() if made is None and until else None
@@ -238,5 +238,5 @@ def _entries(metadata: Mapping[str, str]) -> dict[str, int]:
 
 
 def _number(text: str) -> int | None:
-    """Return a version; None for text that no commit wrote."""
+    """Return a version; ``None`` for foreign text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None

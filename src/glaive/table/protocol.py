@@ -46,9 +46,9 @@ class CommitOptions:
         Format version of a new or overwritten dataset. The default is the version of the data
         files, or else of the previous version of the dataset.
     enable_stable_row_ids
-        Whether a new dataset has stable row ids; no effect on an existing dataset.
+        Whether a new dataset has stable row ids.
     enable_v2_manifest_paths
-        Naming scheme of the manifests of a new dataset; no effect on an existing dataset.
+        Naming scheme of the manifests of a new dataset.
     detached
         Whether to create the version outside the history, with a random number.
     timeout
@@ -101,14 +101,14 @@ class BuildContext:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The next version, without the time, flags and names that the commit sets.
+    """The next version; the commit adds time, flags and names.
 
     Parameters
     ----------
     wire
         The manifest message.
     index_section
-        The index section in wire format; ``None`` for no indices.
+        The index section in wire format, if the version has indices.
     kept
         Number of leading fragments that are unchanged from the previous version.
     """
@@ -127,7 +127,7 @@ class TableOperation:
     """Name in the transaction message."""
 
     strict_without_retries: ClassVar[bool] = False
-    """Whether, without retries, the operation conflicts with every concurrent commit."""
+    """Whether the operation conflicts with every concurrent commit if retries are off."""
 
     compatible: ClassVar[frozenset[str]] = frozenset()
     """Operations that never conflict with this operation."""
@@ -187,8 +187,8 @@ class TableOperation:
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Return why the operation cannot be committed after ``theirs``, or ``None`` if it can.
 
-        The ``wire_name`` of ``theirs`` is ``None`` if this version of glaive does not know the
-        operation, which is always a conflict.
+        The ``wire_name`` of ``theirs`` is ``None`` if the operation is unknown, which is always a
+        conflict.
         """
         name = theirs.wire_name
         return None if name in self.compatible else self.conflict_with(theirs, name)
@@ -209,7 +209,7 @@ class TableOperation:
         Parameters
         ----------
         theirs
-            Operations committed after this operation was made, oldest first, all without conflict.
+            Compatible operations committed after this operation was made, oldest first.
         base
             The version that the last of them made.
         deleted
@@ -347,7 +347,7 @@ def changes_columns(theirs: Operation) -> bool:
 def replaced_fields(theirs: Operation) -> frozenset[int]:
     """Return the ids of the fields whose values an operation replaced in place.
 
-    If an update does not list its fields, these are all fields of the changed fragments.
+    If an update omits its fields, these are all fields of the changed fragments.
     """
     message = theirs.to_wire()
     if theirs.wire_name == "update":
@@ -399,9 +399,9 @@ def conflict_on(theirs: Operation, reason: str) -> Conflict:
 
 
 def incompatible(theirs: Operation, replaced: str = "") -> Conflict:
-    """Make the conflict with an operation that fits no other case.
+    """Make the conflict with an operation in all other cases.
 
-    ``replaced`` says what no longer exists after an overwrite or a restore.
+    ``replaced`` says what an overwrite or a restore removed.
     """
     name = theirs.wire_name
     if replaced and name in ("overwrite", "restore"):
@@ -449,7 +449,7 @@ def read_operation(read: Operation) -> TableOperation:
     CorruptFileError
         The operation's message is invalid.
     UnsupportedFeatureError
-        This version of glaive does not support the operation.
+        The operation is unknown.
     """
     name = read.wire_name
     known = operations()

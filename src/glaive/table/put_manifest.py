@@ -6,7 +6,7 @@ The order of writers is decided by
 
 - the store itself, with atomic put-if-absent;
 - the holder of the commit lock, if a lock was given. The holder first checks whether the manifest
-  exists, because the store may overwrite objects, or may not support conditions;
+  exists, because the store may overwrite objects, or lack conditions;
 - the register of manifests, if one was given (``glaive.table.manifest_store``).
 
 Specification: "Commit" in ``docs/format``.
@@ -59,7 +59,7 @@ def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """Finalise a draft, except for the name of its transaction.
 
     ``carried`` has the feature flags, of both words, of the version whose leading fragments are
-    kept. These fragments are not read again.
+    kept. These fragments are skipped.
 
     Returns
     -------

@@ -121,7 +121,7 @@ class FileSet:
         return files
 
     def add(self, files: Iterable[VersionFile], *, bases: bool = True) -> None:
-        """Add files; without ``bases`` only files below the root of their version's branch."""
+        """Add files; ``bases`` includes files outside the root of their version's branch."""
         for reference in files:
             if reference.base_id is not None and not bases:
                 continue
@@ -151,12 +151,11 @@ def is_own_folder(path: str) -> bool:
 
 
 def kind_of(path: str, *, named: bool = False) -> FileKind | None:
-    """Return the kind of a file by its name; ``None`` if it is not a dataset file.
+    """Return the kind of a file by its name; ``None`` for foreign files.
 
-    Temporary files of interrupted writers have the kind of their final name. Names of temporary
-    files of pylance do not contain the final name, so these have the kind of their folder. A file
-    that a version uses (``named``) may have any valid name. Otherwise only names that writers
-    generate count.
+    Temporary files of interrupted writers have the kind of their final name. Temporary files of
+    pylance have names of their own, so they have the kind of their folder. A file that a version
+    uses (``named``) may have any valid name. Otherwise only names that writers generate count.
     """
     folder, _, rest = path.partition("/")
     kind = FOLDERS.get(folder)
@@ -188,8 +187,7 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
             )
             known = not above and (temporary or others or names.is_staged_manifest_name(name))
         case "ref":
-            # Tags and branches are never cleaned up, only files that interrupted writers of them
-            # left.
+            # Tags and branches stay; only files that their interrupted writers left are cleaned up.
             temporary = final is not None and names.is_ref_name(name)
             unfinished = names.is_unfinished_ref_name(name)
             known = above in (["tags"], ["branches"]) and (temporary or others or unfinished)
@@ -288,12 +286,12 @@ class FoundFiles(Sequence[CleanupFile]):
         return f"FoundFiles(<{len(self)} files>)"
 
 
-# --- Files without a version: how long clean-ups keep them, and others may use them -----
-# They may belong to a writer that has not committed yet. When a job runs again, it uses the files
-# that an earlier run finished.
+# --- Unused files: how long clean-ups keep them, and others may use them ----------------
+# They may belong to a writer that is about to commit. When a job runs again, it uses the files that
+# an earlier run finished.
 
 UNVERIFIED_AGE: Final = timedelta(days=7)
-"""Age until which a file without a version may belong to an active writer."""
+"""Age until which an unused file may belong to an active writer."""
 
 
 def can_be_committed(meta: ObjectMeta) -> bool:

@@ -43,7 +43,7 @@ from glaive.types import integer_of
 BRANCHES: Final = "_refs/branches"
 TREE: Final = "tree"
 MAIN: Final = "main"
-"""The branch without a file: the root itself."""
+"""The main branch, which is the root itself."""
 
 NAME: Final = re.compile(r"[\w.-]+")
 """Tag names, and parts of branch names."""
@@ -62,12 +62,12 @@ _logger = logging.getLogger(__name__)
 def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the root of the dataset, which has the refs; ``store`` may belong to a branch.
 
-    A copied branch is its own root. The branch name in its manifest does not make the folders above
-    it a dataset: a user may have copied ``tree/dev`` into a home directory.
+    A copied branch is its own root. The folders above it may be foreign, whatever branch its
+    manifest names: a user may have copied ``tree/dev`` into a home directory.
 
     Notes
     -----
-    One listing for a branch. If the listing shows no version, it may be stale, which costs one more
+    One listing for a branch. If the listing lacks versions, it may be stale, which costs one more
     request. A web server gets only this request.
     """
     uri = store.uri.removesuffix(f"/{TREE}/{branch}") if branch else store.uri
@@ -231,7 +231,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     RefNotFoundError
         The file is missing in ``folder``, or it is empty; the message suggests similar names.
     CorruptFileError
-        It is not a JSON object.
+        It is invalid JSON, or another value than an object.
     """
     try:
         data = root.get(path).to_pybytes()
@@ -291,7 +291,7 @@ def damaged(subject: str, expected: str, found: object, where: str) -> CorruptFi
 
 
 def _kind_of(value: object) -> str:
-    """Describe the kind of a JSON value, in words that do not tell the value."""
+    """Describe the kind of a JSON value, in words that hide the value."""
     match value:
         case None:
             return "null, or nothing"
@@ -308,7 +308,7 @@ def _kind_of(value: object) -> str:
 
 
 def stem(path: str) -> str:
-    """Return the name of a file without its directory and ``.json``."""
+    """Return the name of a file before ``.json``."""
     return path.rpartition("/")[2].removesuffix(".json")
 
 
@@ -399,7 +399,7 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
     Raises
     ------
     RefNotFoundError
-        The tag does not exist; the message suggests similar names.
+        The tag is missing; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -555,7 +555,7 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
     Raises
     ------
     RefNotFoundError
-        The branch does not exist; the message suggests similar names.
+        The branch is missing; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -680,9 +680,9 @@ def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Refere
     VersionNotFoundError, RefNotFoundError
         The version, tag or branch does not exist.
     OptionError
-        The argument is not a reference.
+        The argument is invalid.
     CorruptFileError
-        The version in the directory of a branch is not of this branch.
+        The version in the directory of a branch is of another branch.
     """
     current = branch_of(manifest)
     if reference is None:
@@ -727,7 +727,7 @@ def _on_branch(
     if branch != current:
         root = root_store(store, current)
         if branch is not None:
-            read_branch(root, branch)  # raises if it does not exist
+            read_branch(root, branch)  # raises if it is missing
         store = branch_store(root, branch)
     try:
         target = open_latest(store) if version is None else open_version(store, version)

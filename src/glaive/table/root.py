@@ -131,7 +131,7 @@ def open_root(
     manifest_store
         Register of manifests; overrides the URI and the option.
     access
-        Other locations that the dataset may access; default: no location.
+        Other locations that the dataset may access.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def access_of(store: ObjectStore) -> AccessPolicy:
 def confine(store: ObjectStore, above: ObjectStore) -> None:
     """Make deletions in a store begin at a folder above it, which the caller named.
 
-    Deletions then never follow a symlink out of that folder, even if the symlink replaces the root
+    Deletions then refuse a symlink out of that folder, even if the symlink replaces the root
     between the check and the deletion.
     """
     inner = plain_store(store)
@@ -285,7 +285,7 @@ def locate_in_base(
 def full_path(
     store: ObjectStore, manifest: Manifest, path: str, base_id: int | None, *, data: bool = False
 ) -> str:
-    """Return the path or URI of a file for display, from its path in a dataset. Open nothing.
+    """Return the path or URI of a file for display, from its path in a dataset.
 
     With ``data``, ``path`` is the name of a data file.
     """
@@ -333,7 +333,7 @@ def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
     Raises
     ------
     CorruptFileError
-        The id does not exist.
+        The id is unknown.
     """
     base = manifest.base_paths.get(base_id)
     if base is not None:
@@ -366,7 +366,7 @@ class BaseLocations:
     Raises
     ------
     OptionError
-        A base path is not a location.
+        A base path is invalid.
     """
 
     def __init__(self, root: str, manifest: Manifest) -> None:

@@ -2,8 +2,8 @@
 
 Ids are looked up in the segments of the fragments' sequences. Ranges, the most common segments, are
 stored as bounds in arrays. Other segments are decoded only if an id is within their bounds. So the
-work does not grow with the number of rows. If all segments are ranges, it does not grow with the
-number of fragments either.
+work is independent of the number of rows. If all segments are ranges, it is also independent of the
+number of fragments.
 
 The old, deleted copy of an updated row has the same id as the new copy.
 
@@ -67,7 +67,7 @@ class RowIdIndex:
         -------
         tuple
             Positions in ``ids``, positions of the fragments in the list, and physical rows in the
-            fragments, unordered. Ids without a row are omitted.
+            fragments, unordered. Unknown ids are omitted.
         """
         return self.segments.find(ids)
 
@@ -116,7 +116,7 @@ class RowIdIndex:
     def _are_live(
         self, fragment: Int64s, row: Int64s, is_deleted: Callable[[int, Int64s], Flags | None]
     ) -> Flags:
-        """Return which of some physical rows are not deleted."""
+        """Return which of some physical rows are live."""
         live = np.ones(len(row), np.bool_)
         with_file = np.flatnonzero(self._manifest.deleted_rows[fragment] != 0)
         for position, at in _by_fragment(fragment[with_file]):
@@ -142,7 +142,7 @@ def created_at(
     Raises
     ------
     CorruptFileError
-        A row id is not in this version.
+        A row id is missing in this version.
     """
     wanted, back = np.unique(ids, return_inverse=True)
     known = manifest.fragment_ids.tolist()
@@ -181,12 +181,12 @@ def _by_fragment(fragment: Int64s) -> Iterator[tuple[int, Int64s]]:
 
 
 def _created(manifest: Manifest, position: int) -> RowValues | None:
-    """Return creation versions; ``None`` if they are in the files and not needed."""
+    """Return creation versions; ``None`` if they are in the files and unneeded."""
     fragment = manifest.fragment_wire(position)
     if fragment.HasField("column_created_at_versions"):
         return None
     data = fragment.inline_created_at_versions
-    if not data:  # older releases had no row versions
+    if not data:  # older releases lacked row versions
         return RowValues.constant(1, fragment.physical_rows)
     where = f"{manifest.where}, fragment {fragment.id}"
     return RowValues.of_versions(data, fragment.physical_rows, where=where)
@@ -210,13 +210,13 @@ _FIELDS: Final[dict[Lineage, Field]] = {
     ),
 }
 _FIRST_VERSION: Final = 1
-"""Version of rows that were written by releases without row versions."""
+"""Version of rows that older releases wrote, before row versions."""
 
 
 def load_lineage(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, kind: Lineage
 ) -> RowValues:
-    """Load one value per physical row. No request if the manifest has the values.
+    """Load one value per physical row, from the manifest or else from hidden columns.
 
     Raises
     ------

@@ -74,7 +74,7 @@ def read_hint(store: ObjectStore) -> int | None:
     version = hint.get("version") if isinstance(hint, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         return None
-    return version if 0 < version < DETACHED else None  # a detached version is never the newest
+    return version if 0 < version < DETACHED else None  # a detached version is outside the history
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
@@ -93,7 +93,7 @@ def _put_hint(store: ObjectStore, version: int) -> None:
     """Write the hint.
 
     In a local directory, a hint of the same length is overwritten in place. Replacing the file
-    would cost as much as the rest of the commit. Misreading the hint does no harm there.
+    would cost as much as the rest of the commit. Misreading the hint is harmless there.
     """
     content = b'{"version":%d}' % version
     if not store.rewrite(HINT, content):
@@ -109,7 +109,7 @@ def advance_hint(store: ObjectStore, version: int) -> None:
     Raises
     ------
     StoreError
-        The store failed, so no version may be deleted.
+        The store failed, so all versions must stay.
     """
     if (read_hint(store) or 0) < version:
         _put_hint(store, version)
@@ -184,8 +184,8 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 
     Cost: one listing, or one query of the register of manifests if there is one. If the listing is
     sorted, its first page is enough. Web servers lack listings, so there the search starts at the
-    hint. It also starts at the hint if a listing over a network shows no version, because the
-    listing may be stale.
+    hint. It also starts at the hint if a listing over a network is empty, because the listing may
+    be stale.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 
 
 def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
-    """Return the location of the manifest of a version, which may not exist.
+    """Return the location of the manifest of a version, which may be missing.
 
     It sends a request only to a register of manifests, which may know a name of another scheme.
     """
@@ -251,7 +251,7 @@ def was_made(
     """
     if _exists(store, hint, scheme):
         return True
-    # The newest version is never deleted: if the version before was, this version was made.
+    # Clean-ups keep the newest version: if the version before was deleted, this version was made.
     return last is not None and (last > version or not _exists(store, last, scheme))
 
 
@@ -263,7 +263,7 @@ def _exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
 def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
     """Return whether a manifest still has the name that it was read by.
 
-    V1 names cost one request. V2 names stay, and cost nothing.
+    V1 names cost one request; V2 names are final.
     """
     if manifest.scheme == "V2":
         return True
@@ -291,7 +291,7 @@ def _scheme_of(version: int, path: str) -> NamingScheme:
 
 
 def unlisted(store: ObjectStore) -> ManifestLocation | None:
-    """Find the newest version without a listing: the version of the hint, or a later version.
+    """Find the newest version by single requests: the version of the hint, or a later version.
 
     The search takes steps that double, then halve. It sends at most 128 requests, even if a server
     responds to every name.
@@ -330,7 +330,7 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
     first = min(names, default="")
     if (name := parse_manifest_name(first)) is None or name.scheme == "V1" or name.is_detached:
         return None
-    usual = {len(first), len(HINT) - len(VERSIONS) - 1}  # no step for each of many V2 names
+    usual = {len(first), len(HINT) - len(VERSIONS) - 1}  # saves a step for each of many V2 names
     others = () if usual.issuperset(map(len, names)) else map(parse_manifest_name, names)
     if any(other is not None and other.scheme == "V1" for other in others):
         return None  # renaming was stopped
@@ -372,7 +372,7 @@ def _complete(metas: Iterable[ObjectMeta]) -> list[ManifestLocation]:
 def newest_known(store: ObjectStore, base: Manifest) -> int:
     """Return the newest version of the hint, or of a listing if the hint may be late.
 
-    Cost: one request. One more if the hint may be late and names no version after ``base``.
+    Cost: one request. One more if the hint may be late and names ``base`` or an earlier version.
     """
     hint = read_hint(store)
     if hint is None or (hint <= base.version and may_have_later(base)):
@@ -397,13 +397,13 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
     is missing. Clean-up may have removed the missing version. In this case clean-up has advanced
     the hint to a later version before.
 
-    Cost: one listing, one request for each of these numbers, and the hint. These are three requests
-    if nothing is stale.
+    Cost: one listing, one request for each of these numbers, and the hint. These are usually three
+    requests.
 
     Parameters
     ----------
     known
-        A version that the caller knows to have been made. A detached version has no effect.
+        A version that the caller knows to have been made. A detached version is ignored.
 
     Raises
     ------

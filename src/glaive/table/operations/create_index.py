@@ -149,12 +149,12 @@ class CreateIndex(TableOperation):
         return self if same else replace(self, new=tuple(new), removed=removed)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """Return the entries of ``base`` without removed entries, then the new entries.
+        """Return the kept entries of ``base``, then the new entries.
 
         Raises
         ------
         UnsupportedFeatureError
-            Two fragments have the same id, and an index could not tell their rows apart.
+            Two fragments have the same id, so an index would confuse their rows.
         IndexExistsError
             Another segment of this name indexes another column, or has another kind.
         """
@@ -242,7 +242,7 @@ def after_merge(
 def without_moved(
     before: Manifest, after: Iterable[table_pb2.DataFragment], entries: list[Entry]
 ) -> list[Entry]:
-    """Return entries without the fragments that have the values in other files than before."""
+    """Remove from entries the fragments that have the values in other files than before."""
     known = frozenset(before.schema.field_ids())
     positions = {number: at for at, number in enumerate(before.fragment_ids.tolist())}
     changed: dict[frozenset[int], list[int]] = {}
@@ -266,7 +266,7 @@ def without_moved(
 
 
 def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]) -> list[Entry]:
-    """Return segments for a version: without fragments whose values were replaced.
+    """Return segments for a version: remove fragments whose values were replaced.
 
     Raises
     ------
@@ -276,9 +276,8 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
 
     Notes
     -----
-    Makes no request for segments that the version has or that were built from it. Otherwise makes
-    one per version in between. A version that changed fields takes one more if a segment's field
-    has child fields.
+    Makes one request per version in between, unless the version has the segments already. A version
+    that changed fields takes one more if a segment's field has child fields.
     """
     of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
     built = [
@@ -301,7 +300,7 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
 
 
 def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
-    """Return whether a segment covers no more fragments than it covers in the version."""
+    """Return whether the version has the segment, with the same or more fragments."""
     if other is None or other.fields != entry.fields:
         return False
     mine, known = covered_fragments(entry), covered_fragments(other)

@@ -138,7 +138,7 @@ class Merge(TableOperation):
         return Draft(wire, encode_indices(entries))
 
     def _positions_without_id(self, base: Manifest, ids: Int64s) -> frozenset[int]:
-        """Return positions of new fragments without id: a repeated id 0 after the first.
+        """Return positions of new fragments whose id is unset: a repeated id 0 after the first.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class Project(TableOperation):
         return self if schema == self.schema else replace(self, schema=schema)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """Return the fragments of ``base`` without files that have no remaining column.
+        """Return the fragments of ``base``; omit files whose columns are all removed.
 
         Raises
         ------

@@ -72,7 +72,7 @@ class Append(TableOperation):
     fragments
         The new fragments.
     dropped
-        Fields with values in the fragments that others dropped since; not part of the message.
+        Fields with values in the fragments that others dropped since. Not part of the message.
     once
         Whether the same rows must not be added twice, as for batches that share transactions. Not
         part of the message.
@@ -302,7 +302,7 @@ class Restore(TableOperation):
         UnsupportedFeatureError
             A permanent feature was enabled since that version.
         CorruptFileError
-            The schema of the old version cannot be read, so the new schema could not either.
+            The schema of the old version is invalid, so the new schema would be, too.
         """
         base, older = needs_dataset(base, "restore a version"), context.older
         if older is None:
@@ -444,8 +444,8 @@ def _moved(older: Manifest, wire: table_pb2.ManifestOutline, base_id: int | None
 
 # --- Publish a branch: its newest version becomes the next version of its parent branch --
 # The next version has no trace of the branch. Its files are copied to the target's folders, and
-# references to the target's root by a base path become references to the target's own files. So
-# you can continue with the branch, clean it up, or delete it.
+# references to the target's root by a base path become references to the target's own files. So you
+# can continue with the branch, clean it up, or delete it.
 #
 # Specification: "Publishing" in ``docs/format/refs.md``.
 

@@ -82,8 +82,8 @@ class Rewrite(TableOperation):
     rewritten_indices
         Indices rebuilt for the new row addresses, in wire format.
     reuse_index
-        Entry with the remapping table of row addresses, if indices were not rebuilt. Not part
-        of the message.
+        Entry with the remapping table of row addresses, if indices were kept. Not part of the
+        message.
     coverage
         Fragments that rebuilt indices cover, by uuid, if their old entries lack them. Not part of
         the message.

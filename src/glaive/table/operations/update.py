@@ -66,7 +66,7 @@ from glaive.types import as_buffer
 
 # --- Filters of inserted keys, to detect that two writers inserted the same key ---------
 # A filter has the hashes of the keys, or a split-block Bloom filter of them
-# (:mod:`glaive.format.bitmaps`). Two Bloom filters of the same shape share no key unless some block
+# (:mod:`glaive.format.bitmaps`). Two Bloom filters of the same shape share a key only if some block
 # has, in each word, a bit that both have set.
 #
 # Specification: "Update" in ``docs/format``.
@@ -89,7 +89,7 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
     Returns
     -------
     numpy.ndarray or None
-        None for unsupported keys. Supported keys are integers of 32 and 64 bits, strings and
+        ``None`` for unsupported keys. Supported keys are integers of 32 and 64 bits, strings and
         binary, without nulls.
     """
     import pyarrow.compute as pc
@@ -143,12 +143,12 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
 
 
 def may_share_keys(mine: Filter, theirs: Filter) -> bool:
-    """Return whether a key may be in both filters; True if they cannot be compared.
+    """Return whether a key may be in both filters; ``True`` if they cannot be compared.
 
     Raises
     ------
     CorruptFileError
-        The bitmap of a bloom filter does not consist of blocks.
+        The bitmap of a bloom filter ends within a block.
     """
     if list(mine.field_ids) != list(theirs.field_ids):
         return True
@@ -213,7 +213,7 @@ class Delete(DeletingOperation):
         return incompatible(theirs, replaced="the rows that this deletes")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """Return the fragments of ``base`` with new deletion files, without removed fragments."""
+        """Return the remaining fragments of ``base``, with new deletion files."""
         base = needs_dataset(base, "delete rows")
         wire = copy_of(base)
         replaced = final_fragments(base, self.updated)
@@ -243,8 +243,8 @@ class Update(DeletingOperation):
     inserted_rows
         Filter of the inserted keys, in wire format, to detect equal keys of two writers.
     unfiltered_keys
-        Whether keys were inserted without a filter, so that others may have inserted the same.
-        Not part of the message, which lacks a filter then.
+        Whether keys were inserted but the filter is omitted, so that others may have inserted the
+        same. Not part of the message.
     changed_offsets
         Rows with new values by fragment, if columns were replaced; roaring bitmaps.
     compacted_sstables
@@ -296,7 +296,7 @@ class Update(DeletingOperation):
         return self.columns or bool(self.fields_modified)
 
     def naming_fields(self, base: Manifest) -> Self:
-        """Name the fields that the operation replaces in place, if it names none.
+        """Name the fields that the operation replaces in place, if it omits them.
 
         These are the fields that changed fragments have in other files than in ``base``.
         """
@@ -403,7 +403,7 @@ class Update(DeletingOperation):
             where = f"changed rows of fragment {fragment.id}"
             mark_changed(fragment, version, offsets_of(changed, where))
         elif fragment.files != base.fragment_wire(base.position_of(fragment.id)).files:
-            mark_changed(fragment, version)  # the committer did not say which rows
+            mark_changed(fragment, version)  # the committer omitted the rows
 
 
 def encode_offsets(changed: Mapping[int, bytes]) -> bytes:

@@ -111,7 +111,7 @@ class UpdateConfig(TableOperation):
         Raises
         ------
         NotFoundError
-            A field is not in the schema.
+            A field is missing in the schema.
         """
         base = needs_dataset(base, "change settings")
         message, wire = self.message, copy_of(base)
@@ -121,7 +121,7 @@ class UpdateConfig(TableOperation):
         for key, text in message.upsert_values.items():
             wire.config[key] = text
         set_entries(wire.config, message.config_updates, raw=False)
-        # "All entries" means entries of users: without the marks, a commit could be made twice.
+        # "All entries" means entries of users: the marks prevent that a commit is made twice.
         set_entries(wire.table_metadata, message.table_metadata_updates, raw=False, spared=is_mark)
         if message.schema_metadata:
             wire.schema_metadata.clear()
