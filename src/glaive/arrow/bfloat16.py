@@ -63,7 +63,7 @@ class BFloat16:
         Raises
         ------
         SchemaError
-            There are not two bytes.
+            The number of bytes differs from two.
         """
         if len(bytes) != 2:
             raise SchemaError(f"BFloat16.from_bytes: expected 2 bytes, got {len(bytes)}")
@@ -96,7 +96,7 @@ class BFloat16Scalar(pa.ExtensionScalar):
     """One value of a :class:`BFloat16Array`."""
 
     def as_py(self, **options: Any) -> BFloat16 | None:
-        """Return the value; None if it is null. pyarrow defines the options."""
+        """Return the value, ``None`` for null. pyarrow defines the options."""
         stored = self.value
         return None if stored is None else BFloat16.from_bytes(stored.as_py(**options))
 
@@ -171,7 +171,7 @@ class BFloat16Type(pa.ExtensionType):
         super().__init__(pa.binary(2), "lance.bfloat16")
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """Return empty bytes: the type has no parameters."""
+        """Return empty bytes: the name says everything about the type."""
         return b""
 
     @classmethod
@@ -196,7 +196,7 @@ class BFloat16Type(pa.ExtensionType):
 
 
 def from_bits(bits: UInt16s, valid: pa.Buffer | None = None) -> BFloat16Array:
-    """Return an array of 16 bit words, without a copy."""
+    """Return an array that shares the 16 bit words."""
     kind: Any = BFloat16Type()
     words: Any = bits
     made: Any = pa.Array.from_buffers(kind, len(bits), [valid, pa.py_buffer(words)])
@@ -209,7 +209,7 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None] | Any) -> BFloat16A
     Parameters
     ----------
     values
-        Numbers and None; a NumPy or Arrow array of numbers is converted at once.
+        Numbers and ``None``; a NumPy or Arrow array of numbers is converted at once.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def cast(arr: Any, target_type: Any, *args: Any, **options: Any) -> Any:
     Raises
     ------
     SchemaError
-        The types cannot be cast, or lists differ in size.
+        Arrow refuses the cast, or lists differ in size.
     """
     target: Any = BFloat16Type() if target_type in _NAMES else target_type
     if isinstance(target, str):

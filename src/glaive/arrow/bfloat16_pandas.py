@@ -97,7 +97,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
         return PandasBFloat16Array(self.data.take(wanted))
 
     def copy(self) -> PandasBFloat16Array:
-        """Return the same column: the values of Arrow arrays never change."""
+        """Return the same column: Arrow arrays are immutable."""
         return PandasBFloat16Array(self.data)
 
     @property

@@ -2,7 +2,7 @@
 
 A block holds the visible values of a leaf column. Levels carry nulls and nesting. Nulls that
 have a slot hold a placeholder value. Bytes are always in a ``pyarrow.Buffer``. It has an
-address for kernels, is sliced without a copy, and keeps the memory map that it views alive.
+address for kernels, slices are views, and it keeps the memory map that it views alive.
 
 ============ ==========================================================================
 block        Arrow types
@@ -59,9 +59,9 @@ _STORED_AS: Final = {
 """Types whose values lie in memory as NumPy's do."""
 
 MAX_IMPLIED_POSITIONS: Final = MOST_IMPLIED // 8
-"""Positions in memory at once, at most, of items that a file has no bytes for: 2^28 by default."""
+"""Maximum positions in memory of items that take zero bytes in a file: 2^28 by default."""
 
-_MOST_IN_ALL: Final = 2**62
+_MAX_TOTAL: Final = 2**62
 """Items or bytes that sums of 64 bits count without wrapping around."""
 
 
@@ -75,7 +75,7 @@ def integer_array(numbers: NDArray[Any]) -> pa.Array:
 
 
 def number_array(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array of a type of numbers over their memory, without ``pyarrow.array``."""
+    """Return an Arrow array that shares the memory of numbers; it avoids ``pyarrow.array``."""
     if _STORED_AS.get(numbers.dtype) is not kind or not numbers.flags.c_contiguous:
         numbers = np.ascontiguousarray(numbers, NUMPY_TYPES[kind])
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
@@ -110,29 +110,29 @@ def distinct(numbers: Int64s) -> Int64s:
 
 
 def total_of(sizes: Int64s) -> int:
-    """Return the sum of sizes ≥ 0, also of sizes that a file claims and has no bytes for.
+    """Return the sum of sizes ≥ 0, which a file may only claim.
 
     Raises
     ------
     CapacityError
-        It is 2^62 or more, so that sums of 64 bits may wrap around.
+        The sum is 2^62 or more, so that sums of 64 bits may wrap around.
     """
-    if len(sizes) and int(sizes.max()) > _MOST_IN_ALL // len(sizes):
+    if len(sizes) and int(sizes.max()) > _MAX_TOTAL // len(sizes):
         about = int(sizes.sum(dtype=np.float64))
-        if about > _MOST_IN_ALL:
+        if about > _MAX_TOTAL:
             what = f"about {about:.3g} items or bytes at once"
-            parts = about // _MOST_IN_ALL + 1
+            parts = about // _MAX_TOTAL + 1
             raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
     return int(sizes.sum())
 
 
-def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
+def spread(starts: Int64s, sizes: Int64s, most: int = _MAX_TOTAL) -> Int64s:
     """Return consecutive integers from each start, as many as its size, one run after the other.
 
     Raises
     ------
     CapacityError
-        They are more than ``most``; no memory was taken.
+        The integers are more than ``most``. The check precedes the allocation.
     """
     total = total_of(sizes)
     if total > most:
@@ -149,7 +149,7 @@ def spread_equal(lists: Int64s, size: int) -> Int64s:
     Raises
     ------
     CapacityError
-        They are more than :data:`MAX_IMPLIED_POSITIONS`; no memory was taken.
+        They are more than :data:`MAX_IMPLIED_POSITIONS`. The check precedes the allocation.
     """
     total = len(lists) * size
     if total > MAX_IMPLIED_POSITIONS:
@@ -220,8 +220,8 @@ def take_bits(bitmap: pa.Buffer, positions: Int64s) -> pa.Buffer:
 class FixedWidth:
     """``count`` values of ``bits`` bits each, back to back.
 
-    ``bits`` is 1 (packed, least significant bit first) or a multiple of 8. The buffer may
-    be longer than needed, never shorter.
+    ``bits`` is 1 (packed, least significant bit first) or a multiple of 8. The buffer has
+    at least the bytes of all values.
     """
 
     values: pa.Buffer
@@ -233,7 +233,7 @@ class FixedWidth:
 class Variable:
     """``count`` byte strings: ``count + 1`` ascending offsets into ``data``.
 
-    ``offset_bits`` is 32 (signed, Arrow ``int32``) or 64. The first offset need not be 0.
+    ``offset_bits`` is 32 (signed, Arrow ``int32``) or 64. The first offset may exceed 0.
     """
 
     offsets: pa.Buffer
@@ -254,8 +254,8 @@ class Variable:
 class FixedList:
     """``count`` lists of ``dimension`` items each.
 
-    ``validity`` is the Arrow bitmap of the items (``count * dimension`` bits), None when
-    no item is null.
+    ``validity`` is the Arrow bitmap of the items (``count * dimension`` bits), ``None`` when
+    all items are valid.
     """
 
     items: Block
@@ -265,7 +265,7 @@ class FixedList:
 
     @property
     def lacks_values(self) -> bool:
-        """Whether all items are null and the values have no memory: pylance writes none."""
+        """Whether all items are null and the values take zero bytes, as pylance writes them."""
         if self.validity is None:
             return False
         inner = self.items
@@ -295,7 +295,7 @@ class Constant:
 
 @dataclass(slots=True)
 class Struct:
-    """``count`` structs without nulls inside: one block of as many values per member."""
+    """``count`` structs of valid members: one block of as many values per member."""
 
     members: tuple[Block, ...]
     count: int
@@ -403,7 +403,7 @@ def with_fields(kind: Any, fields: list[pa.Field[Any]]) -> Any:
 
 
 def with_parts(kind: Any, change: Callable[[Any], Any]) -> Any:
-    """Return the type with the types in it changed; the same one where none is."""
+    """Return the type with the types in it changed, or the type itself where all stay the same."""
     inner = fields_of(kind)
     fields = [field.with_type(change(field.type)) for field in inner]
     return kind if fields == inner else with_fields(kind, fields)

@@ -44,11 +44,11 @@ _PLAIN = frozenset(
         pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us"),
     )
 )  # fmt: skip
-"""Types whose values are words: a single row of them is not asked what else it could be."""
+"""Types whose values are words."""
 
 
 def leaf_bits(kind: pa.DataType) -> int | None:
-    """Return the bits of a value of a fixed-width leaf type; None for others (empty structs)."""
+    """Return the bits of a value of a fixed-width leaf type, ``None`` for other types."""
     if offset_bits(kind) is not None or pa.types.is_struct(kind):
         return None
     if pa.types.is_null(kind):
@@ -60,7 +60,7 @@ def leaf_bits(kind: pa.DataType) -> int | None:
 
 
 def offset_bits(kind: pa.DataType) -> int | None:
-    """Return the width of the offsets of a string or binary type; None for other types."""
+    """Return the width of the offsets of a string or binary type, ``None`` for other types."""
     return _OFFSET_BITS.get(kind.id)
 
 
@@ -124,10 +124,10 @@ def _null_bits(kind: Any) -> int:
 
 
 def check_implied(count: int, bits: int, kind: pa.DataType) -> None:
-    """Refuse more than ``MOST_IMPLIED`` of values without bytes, before memory is taken.
+    """Refuse more than ``MOST_IMPLIED`` bytes of implied values, before the allocation.
 
-    Each value counts as its bits, or as the 64 bits of its position. Code that looks at items of
-    lists has a position for each, also of items that take no memory.
+    Each value counts as its bits, or as the 64 bits of its position: code that reads items of
+    lists has a position for each.
     """
     size = count * max(64, bits) // 8
     if size > MOST_IMPLIED:
@@ -184,7 +184,7 @@ def _from_fixed(
     block: FixedWidth, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
 ) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
-        # A list of fixed-width items without nulls inside is just a wide value.
+        # A list of valid fixed-width items is just a wide value.
         bits = leaf_bits(kind.value_type)
         if bits is None or bits * kind.list_size != block.bits:
             raise _mismatch(f"{block.bits} bits per value", kind, where)
@@ -239,7 +239,7 @@ def _from_dictionary(
 
 
 def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
-    """Return the values of a page without dictionary, for a dictionary column."""
+    """Encode the plain values of a page for a dictionary column."""
     from glaive.arrow.chunked import dictionary_encoded
 
     encoded = dictionary_encoded(array)
@@ -248,7 +248,7 @@ def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
 
 def _with_items(indices: Any, items: Any, kind: Any, where: Where) -> pa.Array:
     try:
-        # With the same width and so few items, no index changes its sign: a view will do.
+        # With the same width and so few items, each index keeps its sign: a view will do.
         index_type = kind.index_type
         same_width = indices.type.bit_width == index_type.bit_width
         fits = len(items) <= 1 << index_type.bit_width - 1
@@ -307,7 +307,7 @@ def _value_bits(value: Block) -> int:
 
 
 def validity_flags(array: pa.Array) -> Flags | None:
-    """Return one flag per slot, None when no slot is null."""
+    """Return one flag per slot, ``None`` when all slots are valid."""
     if array.null_count == 0:
         return None
     bitmap = array.buffers()[0]
@@ -322,7 +322,7 @@ def block_from_array(array: Any) -> Block:
     Raises
     ------
     SchemaError
-        The type is nested, or its dictionary indices are not integers.
+        The type is nested, or its dictionary has other indices than integers.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -366,7 +366,7 @@ def block_from_array(array: Any) -> Block:
 
 
 def _members(array: Any) -> list[pa.Array]:
-    """Return the members of packed structs; none may be null where its struct is not."""
+    """Return the members of packed structs; members of valid structs have to be valid."""
     for at, visible in enumerate(array.flatten()):
         nulls = visible.null_count - array.null_count
         if nulls:
@@ -384,9 +384,9 @@ def _bitmap(array: pa.Array) -> pa.Buffer | None:
 
 # --- Gather and join blocks of every kind -----------------------------------------------
 
-_FEW_VALUES: Final = 64
-_FEW_BYTES: Final = 16 * 1024
-"""Values, and their bytes, that are gathered by NumPy: ``pyarrow.compute`` takes 40 ms to load."""
+_NUMPY_VALUES: Final = 64
+_NUMPY_BYTES: Final = 16 * 1024
+"""Maximum values, and bytes, that NumPy gathers: ``pyarrow.compute`` takes 40 ms to load."""
 
 
 def take_block(block: Block, positions: Int64s) -> Block:
@@ -395,7 +395,7 @@ def take_block(block: Block, positions: Int64s) -> Block:
     Raises
     ------
     RowIndexError
-        A position is negative or not below ``block.count``.
+        A position is negative, or ``block.count`` or more.
     """
     positions = np.ascontiguousarray(positions, np.int64)
     if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < block.count:
@@ -444,10 +444,10 @@ def _rows(block: FixedWidth) -> NDArray[Any]:
 def _take_variable(block: Variable, positions: Int64s) -> Variable:
     bits = block.offset_bits
     ends = items_of(block.offsets, f"<i{bits // 8}", block.count + 1)
-    if len(positions) <= _FEW_VALUES:
+    if len(positions) <= _NUMPY_VALUES:
         starts = ends[positions].astype(np.int64)
         sizes = ends[positions + 1] - starts
-        if int(sizes.sum()) <= _FEW_BYTES:
+        if int(sizes.sum()) <= _NUMPY_BYTES:
             offsets = np.zeros(len(positions) + 1, ends.dtype)
             np.cumsum(sizes, out=offsets[1:])
             data = items_of(block.data, np.uint8, block.data.size)[spread(starts, sizes)]
@@ -492,14 +492,14 @@ def _take_rows(data: pa.Buffer, bits: int, block: FixedList, positions: Int64s) 
 
 # --- One value in many rows: as long as there are nulls among these, without bytes for them
 
-_SHORT: Final = 32
+_SHORT_VALUE_BYTES: Final = 32
 """Bytes of a value that nulls may have as well."""
 
 
 def where_valid(constant: Constant, valid: Flags) -> Block:
-    """Return a long text or binary value in the rows that are valid, of no bytes in others.
+    """Return a long text or binary value in the valid rows, an empty one in others.
 
-    Short values, values of a fixed width, and values without nulls stay as they are.
+    Short values, values of a fixed width, and valid values stay as they are.
 
     Raises
     ------
@@ -511,7 +511,7 @@ def where_valid(constant: Constant, valid: Flags) -> Block:
         return constant
     first, stop = as_array(value.offsets, f"<i{value.offset_bits // 8}")[:2].tolist()
     size, count = stop - first, int(np.count_nonzero(valid))
-    if size <= _SHORT or count == len(valid):
+    if size <= _SHORT_VALUE_BYTES or count == len(valid):
         return constant
     if count > 1:
         check_implied(count, 8 * size, pa.binary())
@@ -535,14 +535,14 @@ def list_array(
     items: pa.Array,
     where: Where,
 ) -> pa.Array:
-    """Return a list, large list or map array over resolved offsets and items, without a copy.
+    """Return a list, large list or map array that shares resolved offsets and items.
 
     Parameters
     ----------
     slots
         Lists, null ones included.
     validity
-        A bit per list; ``None`` if none is null.
+        A bit per list; ``None`` if all are valid.
     null_count
         How many are null.
     offsets

@@ -30,8 +30,8 @@ from glaive.types import MAX_OFFSET, Int64s, as_array, as_buffer, items_of
 
 # --- Dictionary arrays: normalise, decode and join them ---------------------------------
 
-_FEW: Final = 1024
-"""Values that are compared with each other soon enough, whatever their hashes are."""
+_MAX_COLLIDING: Final = 1024
+"""Maximum values that Arrow hashes: so few are compared fast even if all hashes are equal."""
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
@@ -43,7 +43,7 @@ def has_dictionary(kind: pa.DataType) -> bool:
 
 
 def check_indices(array: Any, name: str) -> None:
-    """Refuse indices, at any depth of a column, that no item of their dictionary has.
+    """Check that dictionary indices, at any depth of a column, are below the number of items.
 
     Indices below nulls may be any number: pyarrow makes some of empty dictionaries below structs
     that are null.
@@ -93,7 +93,7 @@ def null_count(array: Any) -> int:
 
 
 def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
-    """Refuse to write a column that has wild indices, or nulls that it must not have.
+    """Refuse to write a column that has wild indices, or nulls despite its field.
 
     Raises
     ------
@@ -156,11 +156,11 @@ def decode_dictionary(array: Any) -> Any:
 
 
 def dictionary_encoded(array: Any) -> Any:
-    """Encode an array by a dictionary, in a time that hostile values cannot make long.
+    """Encode an array by a dictionary, in a short time for hostile values, too.
 
     As ``array.dictionary_encode()``; see :mod:`glaive.arrow.chunked`.
     """
-    if len(array) <= _FEW:
+    if len(array) <= _MAX_COLLIDING:
         return array.dictionary_encode()
 
     return numbered(array)
@@ -206,7 +206,7 @@ def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
     """
     kind, items = arrays[0].type, [array.dictionary for array in arrays]
     ends = np.cumsum([0, *map(len, items)])
-    if int(ends[-1]) <= _FEW:
+    if int(ends[-1]) <= _MAX_COLLIDING:
         return arrays
 
     if not is_numbered(kind.value_type):
@@ -250,8 +250,7 @@ def numbered(array: Any) -> Any:
     """Return the distinct values in the order of their first appearance, and each value's index.
 
     As ``array.dictionary_encode()``: indices have 32 bits, and nulls have null indices. Arrow does
-    it for types that have no hash here: nested types, and types of up to two bytes, which have few
-    distinct values.
+    it for nested types, and for types of up to two bytes, which have few distinct values.
     """
     known = array.drop_null() if array.null_count else array
     if not len(known) or not is_numbered(array.type):
@@ -281,14 +280,14 @@ def _offset_bits(kind: pa.DataType) -> int:
 
 
 def _bits(kind: pa.DataType) -> int:
-    """Return the bits of each value; 0 where it is not flat."""
+    """Return the bits of each value of a flat type, 0 for other types."""
     types = pa.types
     flat = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
     return int(kind.bit_width) if flat and not isinstance(kind, pa.BaseExtensionType) else 0
 
 
 def _numbers(array: Any) -> Any:
-    """Return the number of each value, ``int32``; the array has no nulls."""
+    """Return the number of each value, ``int32``; all values are valid."""
     from glaive.kernels.hashing import number_strings, number_words
 
     kind, count = array.type, len(array)
@@ -298,14 +297,14 @@ def _numbers(array: Any) -> Any:
     values = array.buffers()[1]
     if bits == 32:
         words = items_of(values, "<u4", count, 4 * array.offset).astype(np.uint64)
-        return _of(number_words(as_buffer(words), 64, count, count))
+        return _indices_of(number_words(as_buffer(words), 64, count, count))
     if bits in (64, 128):
         values = values.slice(array.offset * bits // 8)
-        return _of(number_words(values, bits, count, count))
+        return _indices_of(number_words(values, bits, count, count))
     width = bits // 8
     ends: Int64s = np.arange(count + 1, dtype=np.int64) * width
     data = values.slice(array.offset * width)
-    return _of(number_strings(Strings(as_buffer(ends), 64, data), count, count, data.size))
+    return _indices_of(number_strings(Strings(as_buffer(ends), 64, data), count, count, data.size))
 
 
 def _of_strings(array: Any, bits: int) -> Any:
@@ -314,10 +313,10 @@ def _of_strings(array: Any, bits: int) -> Any:
     _, offsets, data = array.buffers()
     strings = Strings(offsets.slice(array.offset * bits // 8), bits, data or _NO_BYTES)
     count = len(array)
-    return _of(number_strings(strings, count, count, strings.data.size))
+    return _indices_of(number_strings(strings, count, count, strings.data.size))
 
 
-def _of(numbered: Any) -> Any:
+def _indices_of(numbered: Any) -> Any:
     return as_array(numbered.indices, np.int32)
 
 
@@ -379,7 +378,7 @@ def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
 
 
 def array_part(array: Any, start: int, stop: int) -> Any:
-    """Return the rows ``start`` to ``stop`` of an array, without a copy of its values.
+    """Return the rows ``start`` to ``stop`` of an array as a view of its values.
 
     Offsets of large strings are shifted to begin at 0, so that Arrow can cast them to 32 bits.
     """
@@ -404,26 +403,26 @@ def _parts(work: Callable[[int, int], T], cuts: Sequence[int]) -> Iterator[T]:
 
 
 _CHUNK_WEIGHT: Final = 2**28
-"""Bytes and items per chunk of a result that does not fit one array; limits temporary copies."""
+"""Bytes and items per chunk of a result too large for one array; limits temporary copies."""
 
-_MAX_LISTED: Final = 2**26
+_MAX_LIST_ITEMS: Final = 2**26
 """Items of large lists of a fixed size that are taken at once, where some of them are null."""
 
-_MOST_LISTS: Final = 2**10
-"""Lists whose items are few enough not to look for nulls among them, however many are taken."""
+_MAX_UNCHECKED_LISTS: Final = 2**10
+"""Maximum lists that are taken without a search for nulls among their items."""
 
 
 def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> pa.Table:
     """Return the rows of a table at these positions, in this order.
 
-    Columns have several chunks if the rows do not fit one.
+    Columns have several chunks if the rows are too large for one.
 
     Parameters
     ----------
     positions
         Below the number of rows; negative ones give nulls.
     distinct
-        No position occurs twice, so that the rows take no more memory than the table.
+        Each position occurs once, so that the rows take the memory of the table at most.
     """
     max_repeats = 1 if distinct else max(1, len(positions))
     columns = [_take_chunks(column, positions, max_repeats) for column in table.columns]
@@ -431,7 +430,7 @@ def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> 
 
 
 def join_batches(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return the rows of a table in one batch, or in several if a column does not fit one array."""
+    """Return the rows of a table in one batch, or in several if a column is too large for one."""
     try:
         batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
     except (pa.ArrowInvalid, pa.ArrowCapacityError):
@@ -448,16 +447,15 @@ def one_array(column: Any) -> Any:
     Raises
     ------
     CapacityError
-        They do not fit one array.
+        They are too large for one array.
     """
     return concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def as_numpy(column: Any) -> NDArray[Any]:
-    """Return an array, or a column, as ``to_numpy`` gives it; not to be written to.
+    """Return an array, or a column, as ``to_numpy`` gives it; treat it as read-only.
 
-    ``to_numpy`` first imports pandas, 0.2 s in a fresh process. Numbers and flags without nulls
-    avoid it.
+    ``to_numpy`` first imports pandas, 0.2 s in a fresh process. Valid numbers and flags avoid it.
     """
     array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
     kind = array.type
@@ -475,7 +473,7 @@ def join_column(column: Any) -> Any:
 
 
 def join_large(arrays: Sequence[Any]) -> Any:
-    """Return one or more arrays as one, with 64-bit offsets where 32 bits are not enough.
+    """Return one or more arrays as one, with 64-bit offsets where 32 bits are too few.
 
     Some of the arrays may have such offsets already.
 
@@ -496,7 +494,7 @@ def join_large(arrays: Sequence[Any]) -> Any:
 
 
 def decode_large(array: Any) -> Any:
-    """Decode a dictionary array, to a large type where 32-bit offsets are not enough."""
+    """Decode a dictionary array, to a large type where 32-bit offsets are too few."""
     try:
         return decode_dictionary(array)
     except CapacityError:
@@ -515,7 +513,7 @@ def _large_type(kind: Any) -> Any:
 
 
 def without_views(kind: Any) -> Any:
-    """Return the type with 64-bit offsets instead of views, for which Arrow has no ``take``."""
+    """Return the type with 64-bit offsets instead of views; ``take`` of Arrow lacks views."""
     types = pa.types
     if types.is_string_view(kind):
         return pa.large_string()
@@ -523,7 +521,7 @@ def without_views(kind: Any) -> Any:
 
 
 def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
-    """Return the rows of a column; no position occurs more than ``max_repeats`` times."""
+    """Return the rows of a column; each position occurs at most ``max_repeats`` times."""
     plain = without_views(column.type)
     if plain != column.type:
         return _take_chunks(column.cast(plain), positions, max_repeats).cast(column.type)
@@ -560,16 +558,16 @@ def take_values(column: Any, positions: Int64s) -> Any:
     Raises
     ------
     CapacityError
-        They do not fit one array, or dictionaries of chunks cannot be joined.
+        The values are too large for one array, or the joined dictionary for its index type.
     """
     listed = len(positions) * _listed_items(column)
-    if listed > _MAX_LISTED:
+    if listed > _MAX_LIST_ITEMS:
         if len(positions) == 1 and int(positions[0]) >= 0:
             return column.slice(int(positions[0]), 1)
         raise CapacityError(
-            f"{listed} items of {column.type}, at most {_MAX_LISTED} are taken at once: use fewer "
-            "rows at a time",
-            parts=-(-listed // _MAX_LISTED),
+            f"{listed} items of {column.type}, at most {_MAX_LIST_ITEMS} are taken at once: use "
+            "fewer rows at a time",
+            parts=-(-listed // _MAX_LIST_ITEMS),
         )
     try:
         return column.take(_indices(positions))
@@ -581,11 +579,14 @@ def take_values(column: Any, positions: Int64s) -> Any:
 
 
 def _listed_items(column: Any) -> int:
-    """Return items of a large fixed-size list, where Arrow lists them for a take: some are null."""
+    """Return the size of a large fixed-size list if some items are null, otherwise 0.
+
+    For a take, Arrow numbers the items of such lists one by one.
+    """
     values, kind, items = column, column.type, 1
     while pa.types.is_fixed_size_list(kind):
         kind, items = kind.value_type, items * kind.list_size
-    if items * _MOST_LISTS <= _MAX_LISTED or not isinstance(column, pa.Array):
+    if items * _MAX_UNCHECKED_LISTS <= _MAX_LIST_ITEMS or not isinstance(column, pa.Array):
         return 0
     while pa.types.is_fixed_size_list(values.type):
         values = values.values
@@ -618,7 +619,7 @@ def _gather(column: Any, positions: Int64s) -> Any:
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows; Arrow's own does not make extension types within others."""
+    """Return an empty table, also with extension types within others, where Arrow's own fails."""
     nulls: Any = pa.nulls
     arrays: list[Any] = [nulls(0, kind) for kind in schema.types]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -670,7 +671,7 @@ def coalesced(
 def slices_of_rows(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
     """Cut batches so that ``size`` rows are together, except for the last; each part is a view.
 
-    The caller joins them: several batches need not fit one.
+    The caller joins them: several batches may be too large for one.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -706,9 +707,12 @@ _STRING_BYTES: Final = 32
 _LIST_ITEMS: Final = 8
 """Estimate for the items of a list."""
 
-_ITEM_NUMBER: Final = 8
-"""Bytes that Arrow takes for each item of a vector while it chooses rows: its number. Numbers and
-texts of one size are copied without, but items may have no bytes of their own, as nulls."""
+_ITEM_NUMBER_BYTES: Final = 8
+"""Bytes of the number that Arrow has for each item of a vector while it chooses rows.
+
+Arrow copies numbers and texts of one size directly. Other items, such as nulls, may take fewer
+bytes than this number.
+"""
 
 _BIT: Final = 1 / 8
 
@@ -723,7 +727,7 @@ class Width(NamedTuple):
     guessed
         Estimate for the other parts.
     variable
-        Number of parts without a fixed width: strings and lists.
+        Number of parts with a variable width: strings and lists.
     """
 
     known: float
@@ -744,7 +748,7 @@ def width_of(kind: Any) -> Width:
     if types.is_fixed_size_list(kind):
         known, guessed, variable = width_of(kind.value_type)
         if types.is_null(kind.value_type) or types.is_nested(kind.value_type):
-            known = max(known, _ITEM_NUMBER)
+            known = max(known, _ITEM_NUMBER_BYTES)
         size = kind.list_size
         return Width(known * size, guessed * size, variable * size)
     if types.is_struct(kind):
@@ -781,8 +785,8 @@ def has_known_width(kind: Any) -> bool:
     return not width_of(kind).variable
 
 
-def most_bytes(kinds: Iterable[Any]) -> float:
-    """Return the bytes of one value of each type, at most; infinite where that is not known."""
+def max_bytes(kinds: Iterable[Any]) -> float:
+    """Return the maximum bytes of one value of each type; infinite where it is unknown."""
     kinds = list(kinds)
     width = total_width(kinds)
     # Any rows may have all of a dictionary.
@@ -809,7 +813,7 @@ class RowSizes:
 
     def __init__(self, kinds: Iterable[pa.DataType]) -> None:
         kinds = list(kinds)
-        self.width, self.most = total_width(kinds), most_bytes(kinds)
+        self.width, self.most = total_width(kinds), max_bytes(kinds)
         # Each row that shares a dictionary counts all of it, so its size would mislead.
         self._seen = {
             at: 0
@@ -831,7 +835,7 @@ class RowSizes:
         return self._others + sum(self._seen.values())
 
     def seen_of(self, at: int) -> int:
-        """Return the last seen bytes of a field's value; 0 if it was not seen, or has one size."""
+        """Return the last seen bytes of a field's value; 0 if it is unseen, or has one size."""
         return self._seen.get(at, 0)
 
     def see(self, at: int, array: Any) -> None:
@@ -857,7 +861,7 @@ _VIEW_BYTES: Final = 16
 def row_bytes(array: Any, null: int = 0) -> Int64s | int:
     """Return the bytes of each row's value; one integer if all take the same.
 
-    Bytes of values below nulls count. Validity and the row's own offset do not count. Values of
+    Count the bytes of values below nulls; leave out validity and the row's own offset. Values of
     dictionaries count as the largest one.
 
     Parameters

@@ -1,7 +1,7 @@
 """Arrow's functions from ``pyarrow.compute``, which is loaded when the first one is used.
 
 It describes all of them to Python while it loads: 30 ms, a tenth of a first search that an index
-answers. This module is for modules that such a process loads but whose functions it may not use.
+answers. This module is for modules that such a process loads, though it may call few of them.
 """
 
 from __future__ import annotations

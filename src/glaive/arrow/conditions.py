@@ -1,7 +1,7 @@
 """Conditions: tests on the values of one column, in the column's own Arrow type.
 
-Filters are split into conditions where possible. Readers evaluate them without making arrays
-of the values (``BoundColumn.find``); :meth:`InRange.mask` and its like define the result.
+Filters are split into conditions where possible. Readers evaluate them on stored values
+(``BoundColumn.find``); :meth:`InRange.mask` and its like define the result.
 
 A null row passes :class:`IsNull` only. Floats are compared by the total order of their bits:
 ``-NaN < -Inf < … < -0.0 < 0.0 < … < Inf < NaN``, and a NaN equals itself. Strings and binary
@@ -46,8 +46,8 @@ _OFFSETS: Final = {
     pa.large_binary(): ("q", bytes),
 }
 
-_FEW: Final = 10_000
-"""Values that are made one by one; more take longer than pandas."""
+_MAX_PLAIN_VALUES: Final = 10_000
+"""Maximum values that are made one by one; more take longer than pandas."""
 
 
 def scalar(value: object, kind: pa.DataType) -> Any:
@@ -66,8 +66,8 @@ def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
 
 
 def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
-    """Return an array without nulls; None where ``pyarrow`` has to make it or report an error."""
-    if len(values) > _FEW:
+    """Return an array of valid values; ``None`` if ``pyarrow`` has to make it or raise an error."""
+    if len(values) > _MAX_PLAIN_VALUES:
         return None
     types = set(map(type, values))
     form = _FORMATS.get(kind)
@@ -104,9 +104,10 @@ FALSE: Final = scalar(False, pa.bool_())
 # --- Types of decimals that Arrow computes with -----------------------------------------
 
 MAX_SCALE: Final = {128: 38, 256: 76}
-"""Largest scale of decimals, and without its sign the smallest, by bits.
+"""Largest absolute scale of decimals by bits.
 
-Arrow has powers of 10 up to there: it writes no value of another scale, and casts read beyond them.
+Arrow has powers of 10 up to there. With a larger scale it fails to write values, and casts read
+beyond these powers.
 """
 
 
@@ -116,7 +117,7 @@ def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
     Raises
     ------
     ValueError
-        The type cannot have so many digits, or digits after the point.
+        More digits than the type has, before or after the point.
     """
     most = MAX_SCALE[bits]
     if not 1 <= precision <= most or abs(scale) > most:
@@ -127,7 +128,7 @@ def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
 def unscaled(array: Any) -> Any:
     """Return the decimals of one type as integers, in the same bytes, which have the same order.
 
-    Arrow compares none of scales below 0, or rescales them where not all values fit.
+    Arrow refuses to compare decimals of scales below 0, or to rescale large ones.
     """
     bits = array.type.bit_width
     buffers = array.buffers()
@@ -149,7 +150,7 @@ def comparable_decimals(values: Any) -> Any:
 def doubles_of(array: Any) -> Any:
     """Return decimals as 64-bit floats: the unscaled number, rounded, over the power of ten.
 
-    Arrow multiplies by a power that no float has: 2.01 becomes 2.0100000000000002.
+    Arrow multiplies by an inexact power: 2.01 becomes 2.0100000000000002.
     """
     if array.type.bit_width < 64:
         array = array.cast(pa.decimal64(array.type.precision, array.type.scale))
@@ -175,11 +176,11 @@ def doubles_of(array: Any) -> Any:
 # Only for what is shown to people, and for JSON: other values keep the types of Arrow.
 
 NO_PYTHON_VALUE: Final = (ArithmeticError, LookupError, OSError, ValueError)
-"""Errors of pyarrow: by limits of Python, and for time zones that are unknown or not names."""
+"""Errors of pyarrow: by limits of Python, and for unknown or invalid time zones."""
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values; values that Python cannot have are texts, as Arrow shows them."""
+    """Return the values; values beyond the limits of Python are texts, as Arrow shows them."""
     try:
         values: list[Any] = column.to_pylist()
     except NO_PYTHON_VALUE:
@@ -242,7 +243,7 @@ class _Maskable:
     __slots__ = ()
 
     def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Return which values pass; no result is null."""
+        """Return which values pass; all results are valid."""
         values: Any = array
         if isinstance(values.type, pa.BaseExtensionType):
             return self.mask(values.storage)
@@ -261,16 +262,15 @@ class _Maskable:
         return pc.and_(pc.is_valid(array), pc.fill_null(passing, FALSE))
 
     def _plain_mask(self, array: Any) -> Any:
-        """Return the mask of an array that has no dictionary and no extension type."""
+        """Return the mask of an array of a plain type."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InRange(_Maskable):
-    """Whether a value lies between two bounds; None means unbounded.
+    """Whether a value lies between two bounds; ``None`` means unbounded.
 
-    Bounds have the type of the column (of a dictionary column: of its values) and are not
-    null.
+    Bounds are valid and have the type of the column (of a dictionary column: of its values).
     """
 
     low: pa.Scalar[Any] | None = None
@@ -314,8 +314,8 @@ class InRange(_Maskable):
 class IsOneOf(_Maskable):
     """Whether a value is among ``values``, or, ``negated``, differs from all of them.
 
-    As in SQL, no value is known to differ from a null: negated, with a null among ``values``,
-    nothing passes. Compared and hashed by identity, so that caches can have it as weak key.
+    As in SQL, a comparison with a null is unknown: negated, with a null among ``values``, all
+    values fail. Compared and hashed by identity, so that caches can have it as weak key.
     """
 
     values: pa.Array
@@ -340,7 +340,7 @@ class IsOneOf(_Maskable):
 
 @dataclass(frozen=True, slots=True)
 class IsNull(_Maskable):
-    """Whether a row is null, or, ``negated``, is not."""
+    """Whether a row is null, or, ``negated``, is valid."""
 
     negated: bool = False
 

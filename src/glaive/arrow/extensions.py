@@ -29,9 +29,9 @@ def to_type(array: Any, kind: Any, where: object) -> Any:
     Raises
     ------
     SchemaError
-        A string is not JSON.
+        A string is invalid JSON.
     CorruptFileError
-        Bytes are not JSONB.
+        Bytes are invalid JSONB.
     pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
         Arrow lacks the cast, or it would lose something.
     """
@@ -116,7 +116,7 @@ _NAME: Final = b"ARROW:extension:name"
 
 
 class GeometryType(pa.ExtensionType):
-    """Geometries as functions of filters see them; not registered with Arrow.
+    """Geometries as functions of filters see them; Arrow's registry lacks this type.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class GeometryType(pa.ExtensionType):
     storage
         Type of the column.
     path
-        Path of the column, for errors; empty for values that are not a column.
+        Path of the column, for errors; empty for other values.
     """
 
     def __init__(self, layout: str, storage: pa.DataType, path: str = "") -> None:
@@ -143,17 +143,17 @@ class GeometryType(pa.ExtensionType):
         return hash((self.layout, self.storage_type))
 
     def __arrow_ext_serialize__(self) -> bytes:
-        """Return empty bytes: the type has no stored parameters."""
+        """Return empty bytes: parameters stay in memory."""
         return b""
 
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, _serialized: bytes) -> GeometryType:
-        """Return the bytes in memory: the layout is not stored with them."""
+        """Return the type of binary values in WKB."""
         return cls(WKB, storage)
 
 
 def geometry_type(field: pa.Field[Any], path: str = "") -> GeometryType | None:
-    """Return the type of a column that its metadata says has geometries; None if it has others.
+    """Return the type of a column that has geometries by its metadata, ``None`` for others.
 
     The storage must fit the layout, too.
     """
@@ -165,7 +165,7 @@ def geometry_type(field: pa.Field[Any], path: str = "") -> GeometryType | None:
 
 
 def as_geometries(kind: pa.DataType, path: str = "") -> GeometryType | None:
-    """Return the type of texts in WKT, or of bytes in WKB; None for other values."""
+    """Return the type of texts in WKT, or of bytes in WKB, ``None`` for other values."""
     for layout in (WKB, WKT):
         if _fits(layout, kind):
             return GeometryType(layout, kind, path)

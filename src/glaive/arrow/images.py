@@ -35,9 +35,9 @@ def read(uri: str) -> bytes:
     Raises
     ------
     SchemaError
-        pyarrow does not open the scheme, such as ``http``.
+        pyarrow lacks the scheme, such as ``http``.
     OSError
-        pyarrow's, for a file that cannot be read.
+        pyarrow fails to read the file.
     """
     from pyarrow import fs
 
@@ -59,9 +59,9 @@ def _has_scheme(uri: str) -> bool:
 
 
 def confined(uri: str, below: Sequence[str]) -> str:
-    """Return the address without links, if it is below one of the places.
+    """Resolve the links of an address, if it is below one of the places.
 
-    In a bucket it may have no options, because pyarrow's options name the server.
+    Refuse an address in a bucket with options, because pyarrow's options name the server.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def confined(uri: str, below: Sequence[str]) -> str:
 
 
 def _local_path(uri: str) -> str | None:
-    """Return the path on this machine without links; ``None`` for other addresses."""
+    """Return the resolved path on this machine, ``None`` for other addresses."""
     from pyarrow import fs
 
     if _has_scheme(uri) and not uri.startswith("file:"):
@@ -106,7 +106,7 @@ def decode(images: Any) -> np.ndarray[Any, Any]:
     MissingDependencyError
         Pillow is not installed.
     SchemaError
-        There is a null, an image cannot be decoded, or images differ in size.
+        There is a null, an image is invalid, or images differ in size.
     """
     _pillow()  # before any image, as what is raised for one is taken for damage
     if images.null_count:
@@ -126,14 +126,14 @@ def decode(images: Any) -> np.ndarray[Any, Any]:
 
 
 def open_image(data: bytes) -> Any:
-    """Return an image of Pillow, whose pixels are not decoded yet.
+    """Return an image of Pillow, which decodes the pixels later.
 
     Raises
     ------
     MissingDependencyError
         Pillow is not installed.
     SchemaError
-        The bytes do not encode an image.
+        The bytes are an invalid image.
     """
     pillow = _pillow()
     try:
@@ -176,7 +176,7 @@ class ImageScalar(pa.ExtensionScalar):
     """One image."""
 
     def as_py(self, **options: Any) -> Any:
-        """Return the stored value; None if it is null. pyarrow defines the options."""
+        """Return the stored value, ``None`` for null. pyarrow defines the options."""
         stored = self.value
         return None if stored is None else stored.as_py(**options)
 
@@ -282,11 +282,11 @@ class ImageURIArray(ImageArray):
         Raises
         ------
         AccessError
-            An address is outside of all these places. No image was read.
+            An address is outside of all these places. The check precedes all reads.
         SchemaError
-            An address is of a scheme that pyarrow does not open, such as ``https``.
+            pyarrow lacks the scheme of an address, such as ``https``.
         FileNotFoundError, OSError
-            pyarrow's, for a file that cannot be read.
+            pyarrow fails to read a file.
         """
         kind, uris = storage_type, _values(self)
         if below is not None:
@@ -318,7 +318,7 @@ class EncodedImageArray(ImageArray):
         Raises
         ------
         MissingDependencyError
-            No decoder was given, and Pillow is not installed.
+            The decoder is Pillow, which is not installed.
         SchemaError
             Images have several sizes, or there is a null.
         """
@@ -335,7 +335,7 @@ class FixedShapeImageTensorArray(ImageArray):
     def to_numpy(  # type: ignore[override]  # pyarrow's has lists of pixels
         self, zero_copy_only: bool = False
     ) -> np.ndarray[Any, Any]:
-        """Return the pixels: images, rows, columns, channels; without a copy.
+        """Return a view of the pixels: images, rows, columns, channels.
 
         Raises
         ------
@@ -371,7 +371,7 @@ class FixedShapeImageTensorArray(ImageArray):
         Raises
         ------
         MissingDependencyError
-            No encoder was given, and Pillow is not installed.
+            The encoder is Pillow, which is not installed.
         SchemaError
             The encoder returned something else.
         """

@@ -1,8 +1,8 @@
 """JSON text to JSONB bytes, and back.
 
-Columns of Arrow's JSON type are stored as JSONB, a binary format whose members can be found
-without parsing. All integers are big-endian. A value is a header word, then an entry word per
-child, then the payloads of the children:
+Columns of Arrow's JSON type are stored as JSONB, a binary format with an index of the members.
+All integers are big-endian. A value is a header word, then an entry word per child, then the
+payloads of the children:
 
 ========= ==================================== =======================================
 header    children                             payloads
@@ -52,23 +52,23 @@ def encode_jsonb(strings: Any) -> Any:
     Raises
     ------
     SchemaError
-        A string is not JSON or not UTF-8, an object has a key twice, or it is nested too deeply.
+        A string is invalid JSON or UTF-8, an object has a key twice, or it is nested too deeply.
     """
     # As bytes: strings of a file may be any.
     return _map_distinct(strings.cast(pa.large_binary()), _parse, pa.large_binary())
 
 
 def decode_jsonb(values: Any, where: object) -> Any:
-    """Return JSONB as JSON strings without white space; nulls stay nulls.
+    """Return JSONB as compact JSON strings; nulls stay nulls.
 
     Equal values are decoded once.
 
     Raises
     ------
     CorruptFileError
-        Bytes are not JSONB.
+        Bytes are invalid JSONB.
     UnsupportedFeatureError
-        A value has a type that JSON does not have.
+        A value has a type that JSON lacks.
     """
     return _map_distinct(values, lambda raw: _Reader(raw, where).text(), pa.string())
 

@@ -37,12 +37,12 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def alphanumeric_class() -> str:
-    """Return these characters in a class of a regular expression, without its brackets."""
+    """Return these characters as the inner part of a regular expression's class, ``[…]``."""
     ranges = alphanumeric_ranges().tolist()
     return "".join(rf"\x{{{first:X}}}-\x{{{stop - 1:X}}}" for first, stop in ranges)
 
 
-# The properties Alphabetic and Numeric of Unicode 17, which Python's own tables need not have.
+# The properties Alphabetic and Numeric of Unicode 17; Python's own tables may be older.
 _ALPHANUMERIC: Final = """
 30 a 7 1a 6 1a 2f 1 7 2 1 1 3 2 1 3 1 17 1 1f 1 1ca 4 c e 5 7 1 1 1 56 1 1d 12 1 2 2 4 1 1 6 1 1 3
 1 1 1 14 1 53 1 8b 8 a6 1 26 2 1 6 29 27 e 1 1 1 2 1 2 1 1 8 1b 4 4 1d b 5 38 1 11 4 66 1 8 4 8 4

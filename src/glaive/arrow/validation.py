@@ -17,7 +17,7 @@ from glaive.errors import OptionError, SchemaError
 
 
 def damaged_text(array: Any) -> str | None:
-    """Return Arrow's message for a text, at any depth, that is not UTF-8; None: all are."""
+    """Return Arrow's message for a text, at any depth, of invalid UTF-8, or ``None``."""
     if isinstance(array, pa.ExtensionArray):
         return damaged_text(array.storage)
     kind, types = array.type, pa.types
@@ -38,13 +38,13 @@ def damaged_text(array: Any) -> str | None:
     return None
 
 
-# --- Rows of callers in memory that no other code writes to -----------------------------
+# --- Rows of callers in glaive's own memory ---------------------------------------------
 #
-# Arrays of NumPy become Arrow's without a copy. A generator, or a function, may fill an array again
+# Arrays of Arrow share the memory of NumPy's. A generator, or a function, may fill an array again
 # for its next rows, while a file being written still holds the rows before.
 
-_MOST: Final = 16 << 20
-"""Bytes of rows that are copied at a time."""
+_COPY_BYTES: Final = 16 << 20
+"""Bytes of rows per copy."""
 
 
 def in_own_memory(rows: Iterable[Any]) -> Iterator[Any]:
@@ -57,17 +57,17 @@ def in_own_memory(rows: Iterable[Any]) -> Iterator[Any]:
 
 def _parts(rows: Any) -> Iterable[Any]:
     size = rows.nbytes
-    if size <= _MOST:
+    if size <= _COPY_BYTES:
         return (rows,)
-    step = max(1, rows.num_rows * _MOST // size)
+    step = max(1, rows.num_rows * _COPY_BYTES // size)
     return (rows.slice(first, step) for first in range(0, rows.num_rows, step))
 
 
 def own_rows(rows: Any) -> Any:
     """Return a record batch or table of the same rows, with copies of columns that may be changed.
 
-    Mapped memory, and memory that was read from a message, cannot be changed and is not copied.
-    The items of a dictionary are not copied, either.
+    Share mapped memory, and memory that was read from a message: both are immutable. Share the
+    items of dictionaries, too.
     """
     columns = rows.columns
     owned = list(map(_own_column, columns))
@@ -92,7 +92,7 @@ def _own_array(array: Any) -> Any:
 
 # --- Checks of a schema before anything walks it: few levels, and names that are texts
 #
-# Code that walks types, also in Arrow, recurses; and parsers of Arrow do not look at names.
+# Code that walks types, also in Arrow, recurses; and parsers of Arrow skip names.
 
 MAX_NESTING: Final = 64
 """Maximum levels of a type, the column included. Data need far fewer; Python and the stack of a
@@ -100,12 +100,12 @@ thread can take far more."""
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse types that are nested too deeply, without recursion, and texts that are not UTF-8.
+    """Refuse types that are nested too deeply, and texts of invalid UTF-8.
 
     Raises
     ------
     SchemaError
-        A column has more than :data:`MAX_NESTING` levels, or a name or metadata is not UTF-8.
+        A column has more than :data:`MAX_NESTING` levels, or a name or metadata is invalid UTF-8.
     """
     try:
         _check_metadata(schema.metadata, "the schema")
@@ -154,17 +154,17 @@ def _parts_of_type(kind: Any) -> list[Any]:
     return [field.type for field in fields]
 
 
-# --- Texts that are not UTF-8. Reading a column does not look for them: that takes as long again
+# --- Texts of invalid UTF-8. Readers of columns skip the check: it takes as long as the reading
 
 
 @contextmanager
 def refuse_half_characters(what: str) -> Iterator[None]:
-    """Name what a caller gave if it turns out to be a text that UTF-8 cannot hold.
+    """Name what a caller gave if it turns out to be a text that UTF-8 lacks.
 
     Raises
     ------
     OptionError
-        A text has half of a surrogate pair, as Python has of bytes that it could not decode.
+        A text has half of a surrogate pair, as Python decodes invalid bytes.
     """
     try:
         yield
@@ -178,7 +178,7 @@ def refuse_half_characters(what: str) -> Iterator[None]:
         ) from None
 
 
-# --- Metadata as Arrow's C data interface has it, which pyarrow does not show otherwise -
+# --- Metadata as Arrow's C data interface has it; pyarrow shows it nowhere else ---------
 #
 # These are the parameters of built-in extension types, and keys that occur more than once.
 
@@ -195,7 +195,7 @@ class _ArrowSchema(ctypes.Structure):
 
 @cache
 def _pointer() -> Any:
-    """Return ``PyCapsule_GetPointer`` with types that other users of it do not see."""
+    """Return ``PyCapsule_GetPointer`` with types of its own; other users of it keep theirs."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     return kind(("PyCapsule_GetPointer", ctypes.pythonapi))
 
@@ -233,7 +233,7 @@ def nests_structs(schema: pa.Schema) -> bool:
 
 
 def cut_members(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows, with no offset above a struct within a struct; copies such columns."""
+    """Return the same rows, with columns of structs in structs copied to have their offset at 0."""
     columns = [
         concat_arrays([column, column.slice(0, 0)]) if _nests(column.type) else column
         for column in batch.columns

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import most_bytes, value_bytes
+from glaive.arrow.chunked import max_bytes, value_bytes
 from glaive.arrow.conditions import Condition
 from glaive.config import MOST_IMPLIED, USUAL_RATIO
 from glaive.dataclass import NamedTuple, dataclass
@@ -567,7 +567,7 @@ class FileColumns:
     def in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
         """Return a check of the arrays of so many rows, one for each field."""
         if self._most is None:
-            self._most = most_bytes(self.schema.types)
+            self._most = max_bytes(self.schema.types)
         return in_proportion(rows, len(self.columns), self._most, [self.reader])
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
