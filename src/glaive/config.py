@@ -161,7 +161,7 @@ def _from_environment() -> Settings:
 settings = _from_environment()
 """The settings of this process, read once at import."""
 
-MOST_IMPLIED: Final = min(2**31, 2 * settings.max_decoded_bytes_per_page)
+MAX_IMPLIED_BYTES: Final = min(2**31, 2 * settings.max_decoded_bytes_per_page)
 """Most bytes of an array that few bytes of a file encode.
 
 For example, a repeated value, nulls, items of a dictionary, or many pages. Rows that need more are

@@ -11,7 +11,7 @@ from tests.encodings.pages.mini_samples import FLAT, HERE, ITEM, LIST, Storage
 
 from glaive.arrow.blocks import Constant, FixedWidth, Variable
 from glaive.arrow.build import all_null, take_block, to_array
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.encodings.protocol import EncodedPage, MiniChunks
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.bitpack import OutOfLineBitpacking
@@ -112,7 +112,7 @@ def test_a_chunk_has_no_more_levels_than_rows_and_values(*, mapped: bool) -> Non
 )
 def test_nulls_beyond_the_bound_are_refused(kind: pa.DataType) -> None:
     assert len(all_null(kind, 10)) == 10
-    with pytest.raises(SchemaError, match=f"at most {MOST_IMPLIED} are supported"):
+    with pytest.raises(SchemaError, match=f"at most {MAX_IMPLIED_BYTES} are supported"):
         all_null(kind, 2**40)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.errors import CapacityError
 from glaive.file.protocol import in_proportion
 from glaive.io.local import LocalStore
@@ -159,7 +159,7 @@ def test_columns_of_a_filter_or_of_a_new_column_are_not_all_made_before_they_are
 class Large:
     """Values of a column that take more than may be made at once."""
 
-    nbytes = MOST_IMPLIED + 1
+    nbytes = MAX_IMPLIED_BYTES + 1
 
     def __len__(self) -> int:
         return 10
@@ -172,7 +172,7 @@ def test_columns_are_measured_where_their_rows_may_take_too_much(
     store = LocalStore(tmp_path)
     store.put("x", [b"1"])
     values: Any = Large()
-    check = in_proportion(10, 2, MOST_IMPLIED / 10 + more, [store.open("x")])
+    check = in_proportion(10, 2, MAX_IMPLIED_BYTES / 10 + more, [store.open("x")])
     if checked:
         with pytest.raises(CapacityError, match="read or take fewer rows at a time"):
             check(values)

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError
 from glaive.types import MAX_OFFSET, Flags, Int64s, as_buffer, items_of
@@ -58,7 +58,7 @@ _STORED_AS: Final = {
 }
 """Types whose values lie in memory as NumPy's do."""
 
-MAX_IMPLIED_POSITIONS: Final = MOST_IMPLIED // 8
+MAX_IMPLIED_POSITIONS: Final = MAX_IMPLIED_BYTES // 8
 """Maximum positions in memory of items that take zero bytes in a file: 2^28 by default."""
 
 _MAX_TOTAL: Final = 2**62

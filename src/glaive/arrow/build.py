@@ -23,7 +23,7 @@ from glaive.arrow.blocks import (
     spread_equal,
     take_bits,
 )
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError, SchemaError
 from glaive.kernels.offsets import expand_dictionary
 from glaive.kernels.strings import Strings
@@ -78,7 +78,7 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     Raises
     ------
     CapacityError
-        They take more than ``MOST_IMPLIED`` bytes, or are more than ``MAX_IMPLIED_POSITIONS``.
+        They take more than ``MAX_IMPLIED_BYTES``, or are more than ``MAX_IMPLIED_POSITIONS``.
     """
     check_implied(count, _null_bits(kind), kind)
     return _nulls(kind, count)
@@ -124,19 +124,19 @@ def _null_bits(kind: Any) -> int:
 
 
 def check_implied(count: int, bits: int, kind: pa.DataType) -> None:
-    """Refuse more than ``MOST_IMPLIED`` bytes of implied values, before the allocation.
+    """Refuse more than ``MAX_IMPLIED_BYTES`` of implied values, before the allocation.
 
     Each value counts as its bits, or as the 64 bits of its position: code that reads items of
     lists has a position for each.
     """
     size = count * max(64, bits) // 8
-    if size > MOST_IMPLIED:
+    if size > MAX_IMPLIED_BYTES:
         raise CapacityError(
             f"{size} bytes of {kind} in one array of nulls or of one repeated value, 8 or more for "
-            f"each: at most {MOST_IMPLIED} are supported (twice GLAIVE_MAX_DECODED_BYTES_PER_PAGE, "
-            "at most 2 GiB). Read fewer rows at a time; if the file should not have as many, it is "
-            "damaged.",
-            parts=-(-size // MOST_IMPLIED),
+            f"each: at most {MAX_IMPLIED_BYTES} are supported (twice "
+            "GLAIVE_MAX_DECODED_BYTES_PER_PAGE, at most 2 GiB). Read fewer rows at a time; if the "
+            "file should not have as many, it is damaged.",
+            parts=-(-size // MAX_IMPLIED_BYTES),
         )
 
 
@@ -504,7 +504,7 @@ def where_valid(constant: Constant, valid: Flags) -> Block:
     Raises
     ------
     CapacityError
-        They take more than ``MOST_IMPLIED``.
+        They take more than ``MAX_IMPLIED_BYTES``.
     """
     value = constant.value
     if not isinstance(value, Variable):
@@ -572,7 +572,7 @@ def expand(block: Dictionary) -> Block:
     Raises
     ------
     CapacityError
-        Several values take more than ``MOST_IMPLIED``: few bytes of a file stand for any number.
+        Several values take more than ``MAX_IMPLIED_BYTES``: few bytes of a file may repeat a value.
     """
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import MAX_IMPLIED_POSITIONS, Block, Variable, pack_flags, spread
 from glaive.arrow.build import take_block
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.list_levels import end_slots, number_ends, spread_lists
@@ -352,7 +352,7 @@ def to_levels(entries: Entries) -> Levels:
 #
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
-MAX_IMPLIED_LISTS = MOST_IMPLIED // 8
+MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
 """Lists of an array at most: the file has no bytes for their offsets."""
 
 _NONE = np.zeros(0, np.int64)
@@ -383,7 +383,7 @@ class Validity:
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
-        _check_count(stop - start, MOST_IMPLIED, "values, nearly all of them null,")
+        _check_count(stop - start, MAX_IMPLIED_BYTES, "values, nearly all of them null,")
         flags = np.full(stop - start, not self.are_valid)
         flags[self.positions[low:high] - start] = self.are_valid
         return flags

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import max_bytes, value_bytes
 from glaive.arrow.conditions import Condition
-from glaive.config import MOST_IMPLIED, USUAL_RATIO
+from glaive.config import MAX_IMPLIED_BYTES, USUAL_RATIO
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.options import PageOptions
 from glaive.encodings.protocol import Fetch, MemoryRanges, PageReader, and_then, join
@@ -432,12 +432,16 @@ class Proportion:
         """
         self._size, self._done = self._size + size, self._done + rows
         unfinished = self._done < self._rows
-        if self._size > MOST_IMPLIED and unfinished and self._size > USUAL_RATIO * self._stored:
+        if (
+            self._size > MAX_IMPLIED_BYTES
+            and unfinished
+            and self._size > USUAL_RATIO * self._stored
+        ):
             total = self._size * self._rows // max(self._done, 1)
             raise CapacityError(
                 f"about {total} bytes of values in {self._stored} bytes (in {self._where}), at "
-                f"most {MOST_IMPLIED} are made at once; read or take fewer rows at a time",
-                parts=-(-total // MOST_IMPLIED),
+                f"most {MAX_IMPLIED_BYTES} are made at once; read or take fewer rows at a time",
+                parts=-(-total // MAX_IMPLIED_BYTES),
             )
 
 
@@ -449,7 +453,7 @@ def in_proportion(
     Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
     ``most`` is the most bytes that a row takes.
     """
-    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MOST_IMPLIED:
+    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MAX_IMPLIED_BYTES:
         return _unchecked
     stored = sum(reader.size for reader in readers)
     return Proportion(rows * fields, stored, Where(readers[0].path)).array

@@ -305,7 +305,7 @@ class IndexFile:
     def _made(self, fields: Iterable[pa.Field], read: Callable[[], list[T]]) -> list[T]:
         """Read rows, and check the memory of types without a known width afterwards.
 
-        Before reading, only the limit ``MOST_IMPLIED`` applies to them.
+        Before reading, only the limit ``MAX_IMPLIED_BYTES`` applies to them.
         """
         if all(has_known_width(field.type) for field in fields):
             return read()

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.config import MOST_IMPLIED
+from glaive.config import MAX_IMPLIED_BYTES
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError, RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack, check_apart, check_offset_chunks
@@ -496,7 +496,7 @@ def _corrupt_member(expected: str, found: str) -> CorruptFileError:
 
 # --- Dictionary-encoded strings: replace indices by their items -------------------------
 
-_MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
+_MOST_USED: Final = min(MAX_OFFSET, MAX_IMPLIED_BYTES)
 
 _ROOM: Final = 32, 256
 """Least and largest number of bytes allocated first for each item."""
@@ -528,7 +528,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     Raises
     ------
     CapacityError
-        Two or more values take more than ``MOST_IMPLIED``; the function allocated less.
+        Two or more values take more than ``MAX_IMPLIED_BYTES``; the function allocated less.
     RowIndexError
         An index is not below the number of items.
     SchemaError

@@ -148,7 +148,7 @@ def test_texts_of_different_columns_have_a_limit_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be the same bytes, which single rows copy for each column."""
-    monkeypatch.setattr(protocol, "MOST_IMPLIED", 20_000)
+    monkeypatch.setattr(protocol, "MAX_IMPLIED_BYTES", 20_000)
     monkeypatch.setattr(protocol, "USUAL_RATIO", 1)
     columns = _texts(tmp_path, b"x" * 1000, [[0, 0, 1000, 1000]] * COLUMNS, 3)
     with pytest.raises(CapacityError, match="take fewer rows at a time"):
