@@ -1,1 +1,1 @@
-"""Plan a scan, run it, take rows; filters and searches, with and without indices."""
+"""Plan a scan, run it, take rows; filters and searches, by indices or by scans."""

@@ -1,4 +1,4 @@
-"""What a scan is going to do, and what it did, as text for people."""
+"""Explain the steps of a scan, before or after it runs, as text for people."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _STEPS = {
     "columns": "make the columns of the result",
     "sort": "sort",
 }
-"""What the times of a meter are called."""
+"""Labels of the times of a meter."""
 
 _METRICS = ("output_rows", "rows_scanned", "bytes_read", "iops", "index_comparisons")
-"""What is said of each step, by the names of pylance: programs look for them."""
+"""Figures of each step, by the names of pylance: programs look for them."""
 
 
 def explain(query: Query | RankedScan, *, verbose: bool = False) -> str:
-    """The steps of a scan, the last one first, as in a tree.
+    """Return the steps of a scan, the last one first, as in a tree.
 
-    Lines begin as pylance's: programs look for its words. With ``verbose`` the rows of each
-    fragment as well.
+    Lines begin like pylance's: programs look for its words. With ``verbose`` the text also has the
+    rows of each fragment.
     """
     lines = _indented(_query_steps(query))
     if verbose and isinstance(query, Query):
@@ -59,7 +59,7 @@ def explain(query: Query | RankedScan, *, verbose: bool = False) -> str:
 
 
 def _query_steps(query: Query | RankedScan) -> list[PlanStep]:
-    """The steps of a scan, the last one first."""
+    """Return the steps of a scan, the last one first."""
     if not isinstance(query, Query):
         return query.steps()
     options, snapshot, condition = query.options, query.source.snapshot, query.filter
@@ -113,7 +113,7 @@ def _indented(steps: Iterable[object]) -> list[str]:
 
 
 def _ranges(query: Query) -> Sequence[FragmentRows]:
-    """The rows that are read, or looked at."""
+    """Return the ranges of rows that the scan reads or tests."""
     options, snapshot = query.options, query.source.snapshot
     if query.is_searched:
         return plan_searched(snapshot, options)
@@ -121,7 +121,7 @@ def _ranges(query: Query) -> Sequence[FragmentRows]:
 
 
 def _terms(condition: Filter | None) -> str:
-    """How the terms of a filter are evaluated."""
+    """Describe how the terms of a filter are evaluated."""
     if condition is None:
         return ""
     if condition.never:
@@ -134,7 +134,7 @@ def _terms(condition: Filter | None) -> str:
 
 
 def _range(bounds: tuple[int, int | None] | None) -> str:
-    """A range as pylance writes it."""
+    """Format a range like pylance."""
     return "None" if bounds is None else f"Some({bounds[0]}..{bounds[1]})"
 
 
@@ -143,7 +143,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
 
     Times of steps are summed over threads, so that they may exceed the time of the whole.
     """
-    apart = Views(views.snapshot.apart())  # what is kept would not be read again
+    apart = Views(views.snapshot.apart())  # the session would hide reads
     query = ready_scan(apart, options, counting=counting)
     meter = Meter()
     steps = _query_steps(query)
@@ -169,7 +169,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
 def _figures(
     rows: int, counts: Counter[str], meter: Meter, read: ScanStatistics
 ) -> dict[str, dict[str, int]]:
-    """What each part of a scan did: the question for indices, a search, the reading of columns."""
+    """Return the figures of each part of a scan: index lookups, a search, reads of columns."""
     index, search = (
         {
             "bytes_read": meter.reads.get((part, "bytes"), 0),
@@ -198,7 +198,7 @@ def _figures(
 
 
 def _metrics(figures: Mapping[str, int]) -> str:
-    """Figures as pylance writes them."""
+    """Format figures like pylance."""
     known = {**dict.fromkeys(_METRICS, 0), **figures}
     return f"metrics={listed(f'{name}={number}' for name, number in known.items())}"
 

@@ -1,8 +1,8 @@
 """A filtered scan: search rows on all cores, then make their columns.
 
-Without limit, one job searches a window and makes the columns of its rows. With one, rows are
-searched first, in the order of the dataset, so that columns are made of those only that are
-returned, and nothing is looked at behind the last of them.
+Usually one job searches a window and makes the columns of its rows. With a limit, the scan first
+searches rows in the order of the dataset, up to the last row that it returns. It then makes columns
+of the returned rows only.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ if TYPE_CHECKING:
     from glaive.scan.indexed import IndexAnswer
 
 
-# --- Which parts of which fragments can have rows that pass: by row ids in the filter, by indices
+# --- Fragments and ranges that can have passing rows, by row ids and indices ------------
 
 
 def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[FragmentRows]:
-    """The ranges, cut down to rows that may pass, as far as that is known without a data file.
+    """Cut ranges down to rows that may pass, by row ids and indices.
 
-    So a filter on row ids, or on a column with an index, opens no fragment but those that have
-    such rows.
+    So a filter on row ids, or on a column with an index, only opens fragments with such rows.
     """
     snapshot = search.run.source.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
@@ -76,9 +75,9 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
 def _answered(
     snapshot: Snapshot, answer: IndexAnswer, ranges: Sequence[FragmentRows], *, alone: bool
 ) -> Sequence[FragmentRows]:
-    """The ranges around what an index found, and those of fragments that it does not know.
+    """Return the ranges around the rows that an index found, and the ranges of unindexed fragments.
 
-    Not the latter if it is ``alone`` to decide.
+    ``alone`` omits unindexed fragments.
     """
     found = answer.rows
     rows = np.concatenate((found.starts, found.stops - np.uint64(1)))
@@ -119,7 +118,7 @@ def _by_address(
 def _around(
     position: NDArray[np.int64], row: NDArray[np.int64], ranges: Sequence[FragmentRows]
 ) -> Sequence[FragmentRows]:
-    """The ranges as far as they lie between the first and the last of these rows in a fragment."""
+    """Cut each range down to the first to the last of these rows in its fragment."""
     order = np.lexsort((row, position))
     position, row = position[order], row[order]
     fragments, first = np.unique(position, return_index=True)
@@ -139,7 +138,7 @@ def _around(
 R = TypeVar("R")
 
 _EARLY_ROWS: Final = 128 * 1024
-"""Rows of a window where a limit may end the scan, or the first batch should come soon."""
+"""Rows of a window if a limit may end the scan, or the first batch should come soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +159,7 @@ class FilteredScan:
 
     @classmethod
     def of(cls, search: Search) -> FilteredScan:
-        """The columns that the run of a search reads, of the rows that it finds."""
+        """Make the scan of a search: the columns that its run reads, of the rows that it finds."""
         projection = search.run.source.projection
         late = search.run.options.late_materialization
         if not isinstance(late, tuple):
@@ -172,11 +171,11 @@ class FilteredScan:
 
     @property
     def run(self) -> ScanRun:
-        """What is read, the options, and what was done so far."""
+        """The source, the options and the meter."""
         return self.search.run
 
     def table(self) -> pa.Table:
-        """The whole result, its chunks as they are made."""
+        """Return the whole result; its chunks stay as they are made."""
         source, options = self.run.source, self.run.options
         if self.search.answers and options.limit is None and not options.offset:
             match self._found():
@@ -188,13 +187,13 @@ class FilteredScan:
         return as_table(source, list(map(list, zip(*chunks, strict=True))))
 
     def chunks(self, *, stream: bool = False) -> Iterator[Chunk]:
-        """Columns of the rows, chunk by chunk; in bounded memory with ``stream``."""
+        """Yield columns of the rows, chunk by chunk; in bounded memory with ``stream``."""
         options = self.run.options
         if options.limit is not None or options.offset:
             for selection in self._limited():
                 yield from self._columns(selection)
             return
-        # The first batch of a stream should not wait for half a million rows.
+        # The first batch of a stream should come before half a million rows are searched.
         rows = _EARLY_ROWS if stream and not self.search.is_direct else None
         for part in self._parts():
             filtered = part.filter(self.search, self._columns, stream=stream, window_rows=rows)
@@ -208,10 +207,10 @@ class FilteredScan:
         stream: bool,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """Do something with each selection of rows, on the threads that search; in order.
+        """Apply ``work`` to each selection of rows, in order, on the threads that search.
 
-        ``window_rows`` of mapped files are looked at at a time, at most; others are fetched in as
-        few requests as ever.
+        Windows of mapped files have at most ``window_rows``; windows of other files keep their
+        size, which saves requests.
         """
         whole = FragmentWindows(self._ranges())
         if not self.run.is_mapped(whole.ranges):
@@ -219,10 +218,10 @@ class FilteredScan:
         return whole.filter(self.search, work, stream=stream, window_rows=window_rows)
 
     def row_ranges(self, *, stream: bool = False) -> Iterator[tuple[int, Int64s]]:
-        """Id of each fragment with rows that pass, and these, physical and ascending.
+        """Yield the id of each fragment with passing rows, and the physical rows, ascending.
 
-        A fragment may come several times, with rows behind those before. Limit and offset are
-        not regarded. With ``stream`` few of them are made ahead.
+        A fragment may come several times, each time with later rows. Ignores limit and offset. With
+        ``stream`` few of them are made ahead.
         """
 
         def ranges_of(selection: Selection) -> list[tuple[int, Int64s]]:
@@ -233,14 +232,14 @@ class FilteredScan:
                 yield from ranges
 
     def count(self) -> int:
-        """Rows, limit and offset regarded; reads what the filter needs only."""
+        """Count the rows within limit and offset; reads only columns of the filter."""
         if self.run.options.limit is not None:
             return sum(selection.count for selection in self._limited())
         counts = (part.filter(self.search, lambda some: some.count) for part in self._parts())
         return max(0, sum(map(sum, counts)) - self.run.options.offset)
 
     def _columns(self, selection: Selection) -> Iterable[Chunk]:
-        """Columns of some rows, in as many chunks as they need."""
+        """Make columns of some rows, in as many chunks as they need."""
         meter = self.run.meter
         meter.count("rows_passed", selection.count)
         if not self.outputs:
@@ -249,7 +248,7 @@ class FilteredScan:
             return selection.chunks(self.outputs, late=self.late)
 
     def _limited(self) -> Iterator[FoundRows | FragmentSelection]:
-        """The rows, in order, within limit and offset; columns are not made."""
+        """Yield the rows, in order, within limit and offset."""
         skip, remaining = self.run.options.offset, self.run.options.limit
         if remaining == 0:
             return
@@ -280,7 +279,7 @@ class FilteredScan:
         return prune_ranges(self.search, plan_searched(self.run.source.snapshot, self.run.options))
 
     def _found(self) -> Sequence[FoundRows | FragmentWindows] | None:
-        """The parts where indices answer a term of the filter, with few rows."""
+        """Return the parts if indices answer a term of the filter, with few rows."""
         if not self.search.answers or self.outputs is not self.run.source.projection.outputs:
             return None
 
@@ -301,27 +300,26 @@ class FilteredScan:
 
 _FEW_ROWS: Final = 256
 _FEW_SHARE: Final = 0.005
-"""Rows, and share of all rows, up to which they are taken: of more, windows are decoded."""
+"""Rows, and share of all rows, up to which rows are taken. For more rows windows are decoded."""
 
 _TAKEN_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of rows that are taken at a time, about."""
+"""Approximate bytes of rows that are taken at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRows:
-    """Rows that pass a filter, all of them live (a part of a plan, and a selection).
+    """Live rows that pass a filter (a part of a plan, and a selection).
 
     Parameters
     ----------
     run
-        Of the scan; takes the columns of its projection.
+        The run of the scan; takes the columns of its projection.
     positions
-        Of the fragment of each row, ascending.
+        Position of the fragment of each row, ascending.
     rows
         Physical rows, ascending in each fragment.
     untested
-        Terms of the filter that indices do not answer, or not for sure: the rows that pass are
-        to be found by their values.
+        Terms of the filter that indices leave open: the values of the rows decide.
     """
 
     run: ScanRun
@@ -331,7 +329,7 @@ class FoundRows:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of rows."""
         return len(self.rows)
 
     def filter(
@@ -349,7 +347,7 @@ class FoundRows:
                 yield work(passed)
 
     def table(self) -> pa.Table:
-        """The columns of the projection, in one table."""
+        """Take the columns of the projection, in one table."""
         run, parts = self.run, list(self._passing())
         positions, rows = self.positions[:0], self.rows[:0]
         if len(parts) == 1:
@@ -369,13 +367,13 @@ class FoundRows:
             yield from _chunks(table)
 
     def cut(self, skip: int, stop: int) -> FoundRows:
-        """The rows numbered ``skip`` to ``stop``."""
+        """Return the rows numbered ``skip`` to ``stop``."""
         if skip == 0 and stop >= len(self.rows):
             return self
         return replace(self, positions=self.positions[skip:stop], rows=self.rows[skip:stop])
 
     def _portions(self, source: BoundProjection) -> Iterator[FoundRows]:
-        """The rows, as many at a time as are taken at once."""
+        """Divide the rows into parts that are taken at once."""
         if len(self.rows):
             width = row_bytes(source.fragment(self.positions.item(0)))
             step = max(1, _TAKEN_BYTES // max(1, width))
@@ -383,7 +381,7 @@ class FoundRows:
                 yield self.cut(start, start + step)
 
     def _passing(self) -> Iterator[FoundRows]:
-        """The rows that pass all terms, in order."""
+        """Yield the rows that pass all terms, in order."""
         if not self.untested:
             yield self
             return
@@ -401,7 +399,7 @@ class FoundRows:
             yield FoundRows(self.run, positions[flags], rows[flags])
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
-        """Id of each fragment with rows, and these."""
+        """Yield the id of each fragment and its rows."""
         cuts = np.flatnonzero(np.diff(self.positions)) + 1
         ids = self.run.source.snapshot.manifest.fragment_ids
         for first, last in pairwise([0, *cuts.tolist(), len(self.rows)]):
@@ -409,7 +407,7 @@ class FoundRows:
 
 
 def _batch(columns: Mapping[str, Any], rows: int, term: Term) -> pa.RecordBatch:
-    """Columns for a term; one without columns still needs the number of rows."""
+    """Return columns for a term; a constant term still needs the number of rows."""
     if not term.columns:
         return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"])
     return pa.RecordBatch.from_arrays([columns[path] for path in term.columns], list(term.columns))
@@ -423,10 +421,10 @@ def _chunks(table: Any) -> Iterable[Chunk]:
 
 
 def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
-    """The plan of a filtered scan of all rows, where indices answer a term and found few.
+    """Plan a filtered scan of all rows if indices answer a term and found few rows.
 
-    Fragments that no index answers for stay parts to be searched. None where indices found many
-    rows, or answer terms for different fragments.
+    Unindexed fragments stay parts to be searched. Return ``None`` if indices found many rows, or
+    answer terms for different fragments.
     """
     answers, run = list(search.answers.values()), search.run
     if not answers:
@@ -458,7 +456,7 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
 
 
 def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
-    """Those of the rows that are not deleted, in the order of the fragments."""
+    """Keep the live rows, in the order of the fragments."""
     snapshot = run.source.snapshot
     if len(positions) == 1 and not snapshot.manifest.deleted_rows.item(positions.item()):
         return FoundRows(run, positions, rows)
@@ -474,7 +472,7 @@ def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
 def _cut(
     found: FoundRows, covered: Flags, ranges: Sequence[FragmentRows]
 ) -> Iterator[FoundRows | FragmentWindows]:
-    """Rows found, and ranges to be searched between them, in the order of the fragments."""
+    """Yield rows found, and ranges to be searched between them, in the order of the fragments."""
     edges = [0, *(np.flatnonzero(np.diff(covered)) + 1).tolist(), len(covered)]
     for first, last in pairwise(edges):
         if covered[first]:

@@ -1,9 +1,9 @@
-"""Which rows of a fragment pass a filter.
+"""Find the rows of a fragment that pass a filter.
 
-Terms are evaluated in turn, each on the rows that passed the ones before: first statistics,
-then columns that find values themselves (``BoundColumn.find``), then all others, whose
-columns are decoded in windows that stay in the processor's cache, or, once few rows remain,
-for these rows only.
+Terms are evaluated in turn, each on the rows that passed the previous terms. Statistics come
+first, then columns that find values themselves (``BoundColumn.find``), then all other terms.
+Their columns are decoded in windows that stay in the processor's cache. Once few rows remain,
+only these rows are taken.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 class RowSelection:
-    """Some of the rows ``start`` to ``stop``; all of them where nothing else is given.
+    """Selected rows among ``start`` to ``stop``; by default all of them.
 
     Parameters
     ----------
     bits
-        A bitmap with one bit per row, those behind the last row 0.
+        A bitmap with one bit per row; bits after the last row are 0.
     flags
         One boolean per row.
     rows
@@ -88,7 +88,7 @@ class RowSelection:
         return self.offsets + self.start if self.start else self.offsets
 
     def numbered(self, positions: Int64s) -> Int64s:
-        """The physical rows at these positions among the selected ones."""
+        """Return the physical rows at these positions among the selected ones."""
         if self.count == self.span:
             return positions + self.start
         return self.rows[positions]
@@ -106,7 +106,7 @@ class RowSelection:
 
     @property
     def bits(self) -> Any:
-        """The bitmap; None where the rows are known by their numbers only."""
+        """The bitmap; ``None`` if the selection is a list of rows."""
         if self._bits is None and "rows" not in self.__dict__:
             flags = np.ones(self.span, np.bool_) if self._flags is None else self._flags
             self._bits = pack_flags(flags)
@@ -114,15 +114,15 @@ class RowSelection:
 
     @cached_property
     def left_out(self) -> DeletionMask | None:
-        """The rows that are not selected; None where the selected ones are known by number only."""
+        """The unselected rows; ``None`` if the selection is a list of rows."""
         return None if self.bits is None else DeletionMask.of_live(self.bits, self.span, self.count)
 
     def is_few(self, share: float) -> bool:
-        """Whether they are at most this share of the range."""
+        """Return whether at most this share of the range is selected."""
         return self.count <= share * self.span
 
     def cut(self, skip: int, stop: int) -> RowSelection:
-        """The selected rows numbered ``skip`` to ``stop``, as a range of their own."""
+        """Return the selected rows numbered ``skip`` to ``stop``, as a range of their own."""
         if skip == 0 and stop == self.count:
             return self
         rows = self.rows[skip:stop]
@@ -130,7 +130,7 @@ class RowSelection:
         return RowSelection(first, end, rows=rows)
 
     def intersect(self, other: RowSelection) -> RowSelection:
-        """The rows that are selected in the other one of the same range as well."""
+        """Return the rows that are also selected in another selection of the range."""
         if self.bits is None and other.bits is not None:
             return other.intersect(self)
         if self.bits is None:
@@ -149,7 +149,7 @@ class RowSelection:
         return RowSelection(self.start, self.stop, rows=np.compress(common, other.rows))
 
     def without_deleted(self, live: LiveRows) -> RowSelection:
-        """Those of the rows that are live."""
+        """Return the live rows."""
         deleted = live.deleted_between(self.start, self.stop)
         if len(deleted) == 0:
             return self
@@ -163,27 +163,24 @@ class RowSelection:
 
 
 # --- Rows that passed a filter, and their columns ---------------------------------------
-# Columns are made by whichever way is cheaper for so many rows: single rows taken, or whole ranges
+# Columns are made in the way that is cheaper for so many rows: single rows taken, or whole ranges
 # decoded and cut down.
 
 Chunk = list[Any]
 """One array per column."""
 
 Late = bool | frozenset[int] | None
-"""Which fields are taken row by row: all, none, these, or (None) where that is cheaper."""
+"""Fields that are taken row by row: all, some, or (``None``) where that is cheaper."""
 
 _TAKEN_NUMBERS, _TAKEN_OTHERS = 0.01, 0.12
 """Shares of rows up to which single rows are taken, and above which ranges are decoded.
 
-Measured on two million rows: numbers are unpacked at memory speed, so that a take of more
-than a hundredth costs more; strings and lists are not.
+Numbers are unpacked at memory speed, so that a take of more than a hundredth costs more. Strings
+and lists take longer to decode.
 """
 
 _GATHERED = 0.1
-"""Share of rows up to which values of an array are gathered by number, else put side by side.
-
-Of four million plain numbers 1.4 % take 1 ms more side by side, half of them 2.5 ms less.
-"""
+"""Share of rows up to which values of an array are taken by row number, else compacted."""
 
 _NUMBER_BYTES = 16
 
@@ -193,13 +190,13 @@ class Selection(Protocol):
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Number of rows."""
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
-        """Their columns, cut where one array would be too large."""
+        """Make columns of the rows, cut where one array would be too large."""
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
-        """Id of each fragment, and its selected rows: physical, ascending."""
+        """Yield the id of each fragment, and its selected rows: physical, ascending."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -211,7 +208,7 @@ class FragmentSelection:
     decoded
         Columns of the whole range that were decoded to find the rows.
     deleted
-        Deleted rows may be among them.
+        Whether deleted rows may be among them.
     """
 
     bound: BoundFragment
@@ -230,17 +227,17 @@ class FragmentSelection:
         return self.selected.rows
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
-        """Id of the fragment, and the rows."""
+        """Yield the id of the fragment, and the rows."""
         yield self.bound.fragment.id, self.rows
 
     def cut(self, skip: int, stop: int) -> FragmentSelection:
-        """The selected rows numbered ``skip`` to ``stop``."""
+        """Return the selected rows numbered ``skip`` to ``stop``."""
         if skip == 0 and stop == self.count:
             return self
         return replace(self, selected=self.selected.cut(skip, stop), decoded=None)
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
-        """Columns of the rows, cut where one array would be too large; see :meth:`columns`."""
+        """Make columns of the rows, cut where one array would be too large; see :meth:`columns`."""
 
         def work(start: int, stop: int) -> Chunk:
             return self.cut(start, stop).columns(outputs, late=late)
@@ -248,12 +245,12 @@ class FragmentSelection:
         return in_parts(work, 0, self.count)
 
     def columns(self, outputs: Sequence[Output | Computed], *, late: Late = None) -> Chunk:
-        """Columns of the rows.
+        """Make columns of the rows.
 
         Raises
         ------
         CapacityError
-            One array does not hold a column.
+            A column is too large for one array.
         """
         bound, selected, decoded = self.bound, self.selected, self.decoded
         start, stop = selected.start, selected.stop
@@ -295,7 +292,7 @@ class FragmentSelection:
         return [columns.output(output) for output in outputs]
 
     def _is_taken(self, at: int, late: Late) -> bool:
-        """Whether rows of a field are taken one by one."""
+        """Return whether rows of a field are taken one by one."""
         if self.count == self.selected.span:
             return False
         if late is None:
@@ -303,9 +300,10 @@ class FragmentSelection:
         return late if isinstance(late, bool) else at in late
 
     def _of_range(self, array: Any) -> Any:
-        """The selected rows of an array of the whole range.
+        """Select rows of an array of the whole range.
 
-        Words side by side; others by row numbers: several times quicker than Arrow's ``filter``.
+        Compacts words and takes other values by row number: several times faster than Arrow's
+        ``filter``.
         """
         import pyarrow.compute as pc
 
@@ -319,19 +317,19 @@ class FragmentSelection:
         return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
 
     def _left_out(self, kind: Any) -> DeletionMask | None:
-        """The rows that are not selected, for types of which kernels leave rows out."""
+        """Return the unselected rows, for types whose values a kernel compacts."""
         if self.count == self.selected.span or not _are_words(kind):
             return None
         return self.selected.left_out
 
 
 def _are_words(kind: Any) -> bool:
-    """Whether values are words of 8 to 64 bits."""
+    """Return whether values are words of 8 to 64 bits."""
     return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
 
 
 def _taken_share(kind: Any) -> float:
-    """Share of rows of a type up to which a take is cheaper."""
+    """Return the share of rows of a type up to which a take is cheaper."""
     try:
         plain = int(kind.bit_width) // 8 <= _NUMBER_BYTES
     except ValueError:  # variable width
@@ -340,7 +338,7 @@ def _taken_share(kind: Any) -> float:
 
 
 def fields_of(outputs: Sequence[Output | Computed]) -> list[int]:
-    """Numbers of the fields that columns are made of, ascending."""
+    """Return the numbers of the fields that columns are made of, ascending."""
     fields: set[int] = set()
     for output in outputs:
         inputs = output.inputs.values() if isinstance(output, Computed) else [output]
@@ -357,8 +355,8 @@ def read_in_one_request(
 ) -> None:
     """Read several fields of a file that must be fetched with joined requests.
 
-    ``plan`` makes the step of a column, such as ``column.plan_read(start, stop)``. Fields of
-    mapped files are left to be read when they are needed.
+    ``plan`` makes the step of a column, such as ``column.plan_read(start, stop)``. Fields of mapped
+    files are read later, when they are needed.
     """
     if bound.mapped or len(bound.readers) != 1 or len(fields) < 2:
         return
@@ -373,14 +371,14 @@ def read_in_one_request(
 def rows_passing(
     terms: Sequence[Term], batch: Callable[[Term], pa.RecordBatch], rows: int
 ) -> Flags:
-    """Which of some rows pass all terms; ``batch`` has the columns of one for all of them."""
+    """Return which rows pass all terms; ``batch`` returns the columns of a term for all rows."""
     passing: Flags | None = None
     for term in terms:
         columns = batch(term)
         try:
             passed = _flags(term.mask(columns))
         except FilterError:
-            # Perhaps of a row that a term before rules out: an overflow, a division by 0.
+            # Perhaps a previous term excludes the row of the error: an overflow, a division by 0.
             if passing is None:
                 raise
             passed = np.zeros(rows, np.bool_)
@@ -394,16 +392,16 @@ def _flags(mask: Any) -> Flags:
 
 
 _SPARSE_SHARE = 0.05
-"""Share of rows up to which terms are evaluated on single rows, and no more on ranges."""
+"""Share of rows up to which terms are evaluated on single rows instead of ranges."""
 
 _WINDOW_BYTES = 1024 * 1024
 """Bytes decoded at a time to test them: they stay in the second-level cache."""
 
 _FETCH_BYTES = 16 * 1024 * 1024
-"""The same of files that must be fetched: fewer, larger requests."""
+"""The same for fetched files: fewer, larger requests."""
 
 _MAX_WINDOW_ROWS = 128 * 1024
-"""Rows of a window, whatever their size; at least, and in multiples of, ``ALIGNED_ROWS``."""
+"""Maximum rows of a window, whatever their size; a multiple of ``ALIGNED_ROWS``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -413,11 +411,11 @@ class Search:
     Parameters
     ----------
     terms
-        Tests that must all pass, the quick ones first.
+        Tests that must all pass, fast tests first.
     never
-        Whether no row can pass.
+        Whether all rows fail.
     answers
-        What indices found, by number of the term.
+        Rows that indices found, by number of the term.
     """
 
     run: ScanRun
@@ -427,7 +425,7 @@ class Search:
 
     @classmethod
     def of(cls, run: ScanRun, condition: Filter | None) -> Search:
-        """A search by a filter, its terms in the order of what they cost."""
+        """Make a search by a filter; sort its terms by cost."""
         inputs = run.source.projection.inputs
 
         def cost(term: Term) -> int:
@@ -455,7 +453,7 @@ class Search:
 
     @property
     def meter(self) -> Meter:
-        """What was done so far."""
+        """Counts of the work done so far."""
         return self.run.meter
 
     @property
@@ -464,7 +462,7 @@ class Search:
         return bool(self.terms) and all(term.condition is not None for term in self.terms)
 
     def has_few_indexed(self, bound: BoundFragment, start: int, stop: int) -> bool:
-        """Whether an index says that only few rows of a range can pass."""
+        """Return whether an index says that only few rows of a range can pass."""
         fragment = bound.fragment.id
         counts = [
             answer.count_in(fragment, start, stop)
@@ -474,13 +472,13 @@ class Search:
         return bool(counts) and min(counts) <= _MAX_WINDOW_ROWS
 
     def passing(self, columns: LazyColumns) -> NDArray[np.bool_]:
-        """Which rows pass, one flag each."""
+        """Return which rows pass, one flag each."""
         if self.never:
             return np.zeros(columns.count, np.bool_)
         return self._flags(self.terms, columns)
 
     def find(self, bound: BoundFragment, start: int, stop: int) -> Iterator[FragmentSelection]:
-        """The rows among ``start`` to ``stop`` that pass, in order, in one or more selections."""
+        """Yield the rows among ``start`` to ``stop`` that pass, in order, in selections."""
         if start >= stop or self.never:
             return
         self.meter.count("rows_scanned", stop - start)
@@ -516,7 +514,7 @@ class Search:
     def _answered(
         self, bound: BoundFragment, part: RowRange
     ) -> tuple[RowSelection | None, Sequence[Term]]:
-        """Rows that indices found, None where none was searched; and the terms left to test."""
+        """Return rows that indices found, or ``None`` if unsearched; and the terms left to test."""
         remaining: RowSelection | None = None
         passed: set[int] = set()
         for number, answer in self.answers.items():
@@ -536,7 +534,7 @@ class Search:
         return FragmentSelection(bound, rows, decoded, self.deleted)
 
     def _prune(self, bound: BoundFragment, whole: RowRange) -> list[RowRange]:
-        """The parts of a range that statistics do not rule out."""
+        """Remove the parts of a range that statistics exclude."""
         parts = [whole]
         if not self.run.options.use_stats:
             return parts
@@ -552,7 +550,7 @@ class Search:
         return parts
 
     def _condition(self, term: Term) -> tuple[Condition, int] | None:
-        """The condition of a term on a whole field, and which field that is."""
+        """Return the condition of a term on a whole field, and the number of the field."""
         if term.condition is None:
             return None
         path, condition = term.condition
@@ -562,7 +560,7 @@ class Search:
     def _find_encoded(
         self, bound: BoundFragment, term: Term, part: RowRange
     ) -> RowSelection | None:
-        """The rows of a range that pass a term, where its column finds them; else None."""
+        """Return rows that pass a term, or ``None`` if its column cannot find them."""
         known = self._condition(term)
         with self.meter.step("find"):
             try:
@@ -576,19 +574,19 @@ class Search:
             except CapacityError as error:  # of a page that is decoded for this
                 self.meter.fallback("search of encoded pages", "values beyond one array", error)
                 return None
-            except FilterError as error:  # perhaps of a value that no row to be tested has
+            except FilterError as error:  # perhaps of a value of excluded rows only
                 self.meter.fallback("search of encoded pages", "an error in a value", error)
                 return None
             return None if rows is None else RowSelection(*part, rows=rows)
 
     def _find_entries(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
-        """The same for terms on system columns, and on values of dictionaries."""
+        """Return the same for terms on system columns, and on values of dictionaries."""
         if len(term.columns) != 1:
             return None
         path = term.columns[0]
         source = self.inputs[path]
         if source.system is not None:
-            if term.condition is None or self.deleted:  # deleted rows have no ids
+            if term.condition is None or self.deleted:  # deleted rows lack ids
                 return None
             columns = bound.system_columns
             return columns.find(source.system, term.condition[1], part.start, part.stop)
@@ -603,7 +601,7 @@ class Search:
     def _single_rows(
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s, part: RowRange
     ) -> Iterator[FragmentSelection]:
-        """Those of a few rows that pass the terms."""
+        """Yield the rows that pass the terms, among few rows."""
 
         def passing(first: int, last: int) -> Int64s:
             tested = rows[first:last]
@@ -617,7 +615,7 @@ class Search:
     def _windows(
         self, bound: BoundFragment, terms: Sequence[Term], rows: Int64s | None, part: RowRange
     ) -> Iterator[FragmentSelection]:
-        """Test all rows of a range, or those of them that are among ``rows``, in windows."""
+        """Test all rows of a range, or only ``rows`` in it, in windows."""
         if not terms:
             flags = self._remaining(bound, None, part.start, part.stop)
             selected = RowSelection(*part, flags=flags)
@@ -640,7 +638,7 @@ class Search:
         start: int,
         stop: int,
     ) -> FragmentSelection | None:
-        """Test rows ``start`` to ``stop``, or those of them that are among ``rows``."""
+        """Test rows ``start`` to ``stop``, or only ``rows`` among them."""
         remaining = self._remaining(bound, rows, start, stop)
         if remaining is not None and not remaining.any():
             return None
@@ -658,7 +656,7 @@ class Search:
             try:
                 flags = self._flags(terms, columns)
             except FilterError:
-                # Perhaps of a row that need not be tested: an overflow, a division by 0.
+                # Perhaps of an excluded row: an overflow, a division by 0.
                 if remaining is None:
                     raise
                 tested = np.flatnonzero(remaining)
@@ -671,7 +669,7 @@ class Search:
     def _remaining(
         self, bound: BoundFragment, rows: Int64s | None, start: int, stop: int
     ) -> NDArray[np.bool_] | None:
-        """Which rows of a window are to be tested; None for all."""
+        """Return which rows of a window are to be tested; ``None`` for all."""
         if rows is not None:
             first, last = np.searchsorted(rows, (start, stop)).tolist()
             flags = np.zeros(stop - start, np.bool_)
@@ -689,7 +687,7 @@ class Search:
     def _read(
         self, bound: BoundFragment, start: int, stop: int, checked: Callable[[pa.Array], pa.Array]
     ) -> LazyColumns:
-        """The rows of a range, deleted ones included."""
+        """Return columns of a range, including deleted rows."""
 
         def system(name: str) -> Any:
             rows = np.arange(start, stop, dtype=np.int64)
@@ -701,13 +699,13 @@ class Search:
         return LazyColumns(stop - start, read, system, bound.logical)
 
     def _take(self, bound: BoundFragment, rows: Int64s) -> LazyColumns:
-        """Rows at physical positions."""
+        """Take rows at physical positions."""
         return bound.lazy_columns(
             rows, lambda at: bound.stored[at].take(rows), deleted=self.deleted
         )
 
     def _flags(self, terms: Sequence[Term], columns: LazyColumns) -> NDArray[np.bool_]:
-        """Which rows pass the terms."""
+        """Return which rows pass the terms."""
 
         def batch(term: Term) -> pa.RecordBatch:
             return columns.batch({path: self.inputs[path] for path in term.columns})
@@ -716,7 +714,7 @@ class Search:
 
 
 def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:
-    """What indices find of the terms, where that is quicker than looking at the rows."""
+    """Search indices for the terms, where that is faster than testing the rows."""
     snapshot = run.source.snapshot
     if snapshot.manifest.index_section is None:
         return {}
@@ -728,7 +726,7 @@ def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]
 
 
 def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:
-    """Windows of a range in which these fields are decoded."""
+    """Divide a range into windows for decoding these fields."""
     sizes = bound.projection.row_sizes
     width = sum(max(bound.stored[at].value_bytes, sizes.seen_of(at)) for at in fields)
     rows = (_WINDOW_BYTES if bound.mapped else _FETCH_BYTES) // max(1, width)

@@ -1,4 +1,4 @@
-"""Filters answered by scalar indices: which tests, by which index, and what it found."""
+"""Answer filters by scalar indices: the tests, the index of each, and the rows that it finds."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Leaf:
     Parameters
     ----------
     path
-        Of the column.
+        Path of the column.
     query
-        In the type of the column's values.
+        The query, in the type of the column's values.
     json_path
-        For a value within a JSON column: where it is, as the filter says it.
+        Path of a value within a JSON column, as the filter writes it.
     """
 
     path: str
@@ -83,7 +83,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Negated:
-    """The opposite of a test; null where that is null."""
+    """The opposite of a test; null where the test is null."""
 
     operand: Predicate
 
@@ -92,7 +92,10 @@ Predicate: TypeAlias = Leaf | AllOf | AnyOf | Negated
 
 
 def predicate_of(node: Node, test: Test | None = None) -> Predicate | None:
-    """What an index may answer of an expression, and the test it is, if any; None for nothing."""
+    """Return the part of an expression that an index may answer, or ``None``.
+
+    ``test`` is the test of the expression, if known.
+    """
     leaf = _leaf(node) if test is None else Leaf(*test)
     if leaf is not None:
         return leaf
@@ -113,7 +116,7 @@ def predicate_of(node: Node, test: Test | None = None) -> Predicate | None:
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """All queries of a predicate."""
+    """Yield all queries of a predicate."""
     match predicate:
         case Leaf():
             yield predicate
@@ -125,7 +128,7 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def _is_complete(predicate: Predicate) -> bool:
-    """Whether no operand was left out, so that the opposite can be known."""
+    """Return whether a predicate has all operands, so that its opposite is known."""
     match predicate:
         case Leaf(_, query):
             return not isinstance(query, MeetsBox)
@@ -161,7 +164,7 @@ def _leaf(node: Node) -> Leaf | None:
 
 
 def _call(name: str, operand: Any) -> IndexQuery | None:
-    """The query of a function of a column and a constant."""
+    """Return the query of a function of a column and a constant."""
     match name:
         case name if name in tree.HAS_ITEM:
             return HasLabels(pa.array([operand.as_py()], operand.type))
@@ -181,14 +184,14 @@ def _call(name: str, operand: Any) -> IndexQuery | None:
 
 
 def _expression_of(pattern: str, escape: str) -> str:
-    """A regular expression for the texts between the wildcards of a pattern of LIKE."""
+    """Return a regular expression for the texts between the wildcards of a pattern of LIKE."""
     pieces = re.findall(rf"(?s){re.escape(escape)}.|." if escape else "(?s).", pattern)
     parts = [".*" if piece in ("%", "_") else re.escape(piece[-1]) for piece in pieces]
     return "".join(parts)
 
 
 def _box_leaf(name: str, left: Node, right: Node) -> Leaf | None:
-    """A test of a column of geometries against a constant, as one of their boxes."""
+    """Return a test of a column of geometries against a constant, as a test of bounding boxes."""
     from glaive.expr.functions.geometry import MEETING, bounds_of
 
     if name not in MEETING:
@@ -207,7 +210,7 @@ def _labels(values: Any, *, every: bool) -> HasLabels | None:
 
 
 def _json_leaf(node: Node) -> Leaf | None:
-    """A test on ``json_get_int(column, 'path')`` and its like."""
+    """Return a test on ``json_get_int(column, 'path')`` and similar functions."""
     for part in tree.walk(node):
         match part:
             case tree.Call(name, (tree.Column(path), Literal(str() as json_path)), kind) if (
@@ -219,7 +222,7 @@ def _json_leaf(node: Node) -> Leaf | None:
 
 
 def _replaced(node: Any, part: Node, column: tree.Column) -> Node:
-    """A comparison with the column in place of one of its operands."""
+    """Replace an operand of a comparison by a column."""
     from dataclasses import fields, replace
 
     values = {field.name: getattr(node, field.name) for field in fields(node)}
@@ -228,14 +231,14 @@ def _replaced(node: Any, part: Node, column: tree.Column) -> Node:
     return result
 
 
-# --- What indices answer to a test of a filter: which rows, of which fragments, and how surely
-# Three values as in SQL: rows for which a test is null neither pass it nor its opposite.
+# --- Answers of indices to a test of a filter: rows, fragments, and whether they are exact
+# Tests have three values as in SQL: rows whose test is null fail it and its opposite.
 #
 # Specification: "Searching" in ``docs/format/indices.md``.
 
 
 class OpenedSegment(NamedTuple):
-    """A segment of an index that is going to be searched."""
+    """A segment of an index to search."""
 
     segment: IndexedSegment
     opened: ScalarIndex
@@ -247,13 +250,13 @@ class Searched(NamedTuple):
     Parameters
     ----------
     name
-        Of the index.
+        Name of the index.
     segments
-        Those that answer it.
+        Its segments that answer the leaf.
     fragments
-        Ids of the fragments that these answer for.
+        Ids of the fragments that these segments cover.
     estimate
-        Rows that it finds, about.
+        Approximate number of rows that it finds.
     rows
         Physical rows of the fragments.
     """
@@ -272,11 +275,11 @@ class IndexAnswer:
     Parameters
     ----------
     fragments
-        Ids of the fragments that the answer is about.
+        Ids of the fragments of the answer.
     rows
-        Addresses of rows in them; deleted ones may be among them.
+        Addresses of rows in them, maybe of deleted rows.
     exact
-        Whether all of them pass; else they have to be tested.
+        Whether all of them pass; otherwise they have to be tested.
     """
 
     fragments: FragmentIds
@@ -284,14 +287,14 @@ class IndexAnswer:
     exact: bool
 
     def count_in(self, fragment: int, start: int, stop: int) -> int:
-        """Number of the rows between two of a fragment."""
+        """Count the rows in a range of a fragment."""
         first = fragment << 32
         return self.rows.within(first + start, first + stop).count
 
     def rows_in(
         self, fragment: int, start: int, stop: int
     ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Physical rows between two of a fragment, ascending."""
+        """Return the physical rows in a range of a fragment, ascending."""
         first = fragment << 32
         found = self.rows.within(first + start, first + stop).rows()
         return (found - np.uint64(first)).astype(np.int64)
@@ -306,7 +309,7 @@ def answer(
 ) -> IndexAnswer:
     """Search the indices that were chosen for the leaves of a predicate.
 
-    ``fragments`` are those that all of these answer for.
+    ``fragments`` are fragments that all these indices cover.
 
     Raises
     ------
@@ -319,14 +322,14 @@ def answer(
 
 
 def common_fragments(chosen: Mapping[Leaf, Searched]) -> FragmentIds:
-    """Ids of the fragments that all of some indices answer for."""
+    """Return the ids of the fragments that all chosen indices cover."""
     first, *others = (searched.fragments for searched in chosen.values())
     return first.intersection(*others) if others else first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """Searches within the rows of some fragments, which all leaves are answered for."""
+    """Searches within the rows of fragments that the indices of all leaves cover."""
 
     indices: SnapshotIndices
     chosen: Mapping[Leaf, Searched]
@@ -339,7 +342,7 @@ class _Search:
         return self.indices.extent(self.fragments)
 
     def evaluate(self, predicate: Predicate, *, nulls: bool) -> Candidates:
-        """Rows that pass, by address; and those for which the test is null, if that is needed."""
+        """Return the addresses of passing rows; with ``nulls`` also of rows whose test is null."""
         match predicate:
             case Leaf():
                 return self._leaf(predicate, nulls=nulls)
@@ -378,7 +381,7 @@ def _all_of(parts: list[Candidates], *, complete: bool) -> Candidates:
     exact = complete and all(part.exact for part in parts)
     if any(part.nulls is None for part in parts):
         return Candidates(rows, None, exact)
-    # Null where none is false and one is null.
+    # Null where an operand is null and all others are true or null.
     not_false = RowSet.intersection([RowSet.union([part.rows, _nulls(part)]) for part in parts])
     return Candidates(rows, not_false.difference(rows), exact)
 
@@ -388,7 +391,7 @@ def _any_of(parts: list[Candidates]) -> Candidates:
     exact = all(part.exact for part in parts)
     if any(part.nulls is None for part in parts):
         return Candidates(rows, None, exact)
-    # Null where none is true and one is null.
+    # Null where an operand is null and all others are false or null.
     return Candidates(rows, RowSet.union([_nulls(part) for part in parts]).difference(rows), exact)
 
 
@@ -396,8 +399,7 @@ def _nulls(part: Candidates) -> RowSet:
     return RowSet.union([]) if part.nulls is None else part.nulls
 
 
-# --- Which tests of a filter are answered by indices: those that are quicker than looking at the
-# rows
+# --- Choose the tests of a filter that indices answer faster than a scan ----------------
 #
 # Specification: "Searching" in ``docs/format/indices.md``.
 
@@ -405,25 +407,25 @@ _log = logging.getLogger("glaive.scan")
 _WIDTH = "width"
 
 _FEW_ROWS = 1000
-"""Rows whose values are looked at sooner than in a second index."""
+"""Rows whose values are tested faster than a second index is searched."""
 
 _MANY_TIMES = 10
-"""An operand of AND that finds so many times the rows of another is tested on these rows."""
+"""An operand of AND that finds so many times the rows of another is tested on the rows."""
 
 _SEARCH_ROWS = 100_000
-"""Rows that are looked at in the time that a search of an index takes."""
+"""Rows that are tested in the time of a search of an index."""
 
 _SMALL_TABLE = 4096
-"""Rows of a table of which indices are searched whatever they find: neither way takes long."""
+"""Maximum rows of a table whose indices are always searched: both ways take little time."""
 
 _FEW_FOUND = 256
-"""Rows that are taken at once where an index found no more: sooner than any are looked at."""
+"""Maximum rows found that are taken at once, always faster than a scan."""
 
 _ROWS_PER_ENTRY = 30
-"""Rows of eight bytes that are looked at in the time that one found by an index takes."""
+"""Rows of eight bytes that are tested in the time that a found row takes."""
 
 _ROWS_PER_ENTRY_REMOTE = 4
-"""The same where files have to be fetched: each row found is a part of a request."""
+"""The same for fetched files: each found row is a part of a request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -433,15 +435,15 @@ class ChosenTerm:
     Parameters
     ----------
     number
-        Of the term.
+        Number of the term.
     indices
         The index of each query in it.
     fragments
-        Ids of the fragments that all of them answer for.
+        Ids of the fragments that all of them cover.
     estimate
-        Rows that they are going to find, about.
+        Approximate number of rows that they find.
     all
-        The whole term, with operands of AND that find many more rows than others.
+        The whole term, including operands of AND that find many more rows than others.
     """
 
     number: int
@@ -460,16 +462,16 @@ class ChosenTerm:
 def choose(
     snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
 ) -> list[ChosenTerm]:
-    """The terms that indices answer quicker than a scan, the one with the fewest rows first.
+    """Return the terms that indices answer faster than a scan, by number of rows.
 
-    Opens the indices of the columns in question; searches none.
+    Opens the indices of the columns; a later step searches them.
 
     Raises
     ------
     CorruptFileError, DataFileMissingError
         An index is damaged; the message names the file and the remedy.
     """
-    if options.include_deleted_rows:  # they may not be in an index
+    if options.include_deleted_rows:  # indices may lack them
         return []
     wanted = options.use_scalar_index or options.fast_search
     known = [
@@ -492,7 +494,7 @@ def choose(
 def weigh(
     snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
 ) -> Iterator[ChosenTerm]:
-    """The terms that indices could answer, whether that is quicker or not; see :func:`choose`."""
+    """Yield all terms that indices can answer, fast or slowly; see :func:`choose`."""
     indices = SnapshotIndices.of(snapshot)
     if options.use_scalar_index is False or not indices.all:
         return
@@ -506,7 +508,7 @@ def weigh(
 def answer_terms(
     snapshot: Snapshot, chosen: Sequence[ChosenTerm], meter: Meter
 ) -> dict[int, IndexAnswer]:
-    """Search the indices; answers by number of the term."""
+    """Search the indices; return answers by number of the term."""
     indices = SnapshotIndices.of(snapshot)
     return {
         term.number: answer(indices, term.predicate, term.indices, term.fragments, meter)
@@ -517,7 +519,7 @@ def answer_terms(
 def _chosen(
     indices: SnapshotIndices, number: int, predicate: Predicate, meter: Meter
 ) -> ChosenTerm | None:
-    """A term with an index for each of its queries; None if one has none."""
+    """Return a term with an index for each of its queries, or ``None`` if one lacks an index."""
     schema = indices.snapshot.manifest.schema
     searched: dict[Leaf, Searched] = {}
     for leaf in leaves(predicate):
@@ -541,7 +543,7 @@ def _chosen(
 
 
 def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:
-    """A predicate without operands of AND that find many more rows than others; its rows, about."""
+    """Remove operands of AND that find many more rows than others; estimate the rows."""
     match predicate:
         case Leaf():
             return predicate, searched[predicate].estimate
@@ -560,14 +562,14 @@ def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[
 
 def _field_id(schema: LanceSchema, path: str) -> int | None:
     if path.startswith("_") and path not in schema.names:
-        return None  # of no file
+        return None  # a system column
     return schema.find(path)[-1].id
 
 
 def _searched(
     indices: SnapshotIndices, index: LogicalIndex, leaf: Leaf, meter: Meter
 ) -> Searched | None:
-    """An index that answers a query, opened; None if it does not."""
+    """Open an index if it answers a query, else return ``None``."""
     segments = []
     estimate = 0
     if not index.kind.answers_filters:
@@ -593,7 +595,7 @@ def _searched(
 
 
 def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
-    """Whether a search is quicker than looking at all rows, by estimate."""
+    """Estimate whether a search is faster than testing all rows."""
     rows = min(option.rows for option in chosen.indices.values())
     if rows <= _SMALL_TABLE:
         return True
@@ -610,7 +612,7 @@ def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
 
 
 def _width(snapshot: Snapshot, path: str) -> int:
-    """Bytes of a value, about; worked out once."""
+    """Return the approximate bytes of a value, computed once."""
     known: int | None = snapshot.memo.get((_WIDTH, path))
     if known is None:
         kind = snapshot.manifest.schema.find(path)[-1].to_arrow().type

@@ -1,4 +1,4 @@
-"""The indices of a version: which segments answer for which fragments, and where their rows are.
+"""The indices of a version: the fragments that each segment covers, and the addresses of its rows.
 
 Specification: "Searching" in ``docs/format/indices.md``.
 """
@@ -46,16 +46,16 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class IndexedSegment:
-    """A segment, and the fragments of this version that it answers for.
+    """A segment, and the fragments of this version that it covers.
 
     Parameters
     ----------
     entry
-        As the manifest has it.
+        Its entry in the manifest.
     kind
-        What it is searched with.
+        Its kind.
     fragments
-        Ids of the fragments; no other segment of the index answers for one of them.
+        Ids of the fragments; segments of an index cover different fragments.
     """
 
     entry: table_pb2.IndexMetadata
@@ -64,34 +64,34 @@ class IndexedSegment:
 
     @cached_property
     def uuid(self) -> bytes:
-        """Of the segment."""
+        """The uuid of the segment."""
         return self.entry.uuid.uuid
 
     @cached_property
     def stated(self) -> bytes:
-        """All that the manifest says of it: others of a damaged version may have its uuid."""
+        """Its whole entry: other segments of a damaged version may have the same uuid."""
         return self.entry.SerializeToString(deterministic=True)
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
-        """What all keys of it in a session begin with; it is the first one, opened."""
+        """Return the first parts of all its cache keys. They are the key of the opened segment."""
         root, reached_by = snapshot.place_of_index(self.entry)
-        # Damaged entries of several kinds may name one segment, or leave out some of its files.
+        # Damaged entries of several kinds may name one segment, or omit some of its files.
         kind = f"{self.kind.name} ".encode() + contents_of(self.entry)
         return f"{root}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid + reached_by + kind
 
 
 @dataclass(frozen=True, eq=False)
 class LogicalIndex:
-    """All segments with one name, which are over one column and of one kind.
+    """All segments with one name, over one column and of one kind.
 
     Parameters
     ----------
     name
         Of the index.
     fields
-        Ids of the fields that it is over.
+        Ids of its fields.
     segments
-        In the order of the manifest; those that answer for no fragment are left out.
+        Its segments that cover a fragment, in the order of the manifest.
     """
 
     name: str
@@ -105,7 +105,7 @@ class LogicalIndex:
 
     @cached_property
     def fragments(self) -> FragmentIds:
-        """Ids of the fragments that any of its segments answers for."""
+        """Ids of the fragments that its segments cover."""
         return union_of(self.segments)
 
 
@@ -113,12 +113,12 @@ _Identity: TypeAlias = tuple[str, str, tuple[int, ...]]
 
 
 def _identity(entry: table_pb2.IndexMetadata, kind: IndexKind) -> _Identity:
-    """What segments of one index share: those of damaged entries may share their name alone."""
+    """Return what segments of one index share: damaged entries may share only the name."""
     return entry.name, kind.name, tuple(entry.fields)
 
 
 def union_of(segments: Iterable[IndexedSegment]) -> FragmentIds:
-    """Ids of the fragments that any of some segments answers for."""
+    """Return the ids of the fragments that segments cover."""
     first, *others = (segment.fragments for segment in segments)
     return first.union(*others) if others else first
 
@@ -126,8 +126,8 @@ def union_of(segments: Iterable[IndexedSegment]) -> FragmentIds:
 class SnapshotIndices:
     """The indices of a version that glaive knows. Safe to share between threads.
 
-    Made by :meth:`of`. Reads the index section of the manifest, and no file of an index before
-    one is opened.
+    Made by :meth:`of`. Reads the index section of the manifest, and files of an index when it
+    opens.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -138,7 +138,7 @@ class SnapshotIndices:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotIndices:
-        """Those of a version, made once."""
+        """Return the indices of a version, made once."""
         known: SnapshotIndices | None = snapshot.memo.get(_MEMO)
         if known is None:
             known = snapshot.memo[_MEMO] = cls(snapshot)
@@ -148,7 +148,7 @@ class SnapshotIndices:
 
     @cached_property
     def all(self) -> tuple[LogicalIndex, ...]:
-        """Indices of known kinds that answer for a fragment, in the order of the manifest."""
+        """Indices of known kinds that cover a fragment, in the order of the manifest."""
         found: dict[_Identity, list[IndexedSegment]] = {}
         for segment in self._segments:
             if segment.fragments:
@@ -160,7 +160,7 @@ class SnapshotIndices:
 
     @cached_property
     def emptied(self) -> tuple[IndexedSegment, ...]:
-        """Segments of known kinds that answer for no fragment any more."""
+        """Segments of known kinds whose fragments were all removed."""
         return tuple(segment for segment in self._segments if not segment.fragments)
 
     @cached_property
@@ -183,10 +183,10 @@ class SnapshotIndices:
         return segments
 
     def kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
-        """The kind of an entry; where it does not say, its files are listed once in a session.
+        """Return the kind of an entry; if the entry omits it, list its files once in a session.
 
-        These are by Lance up to 0.19, or full-text indices, committed by hand after parts of them
-        were merged.
+        Such entries are by Lance up to 0.19, or full-text indices that were committed by hand after
+        a merge of parts.
         """
         if entry.index_details.type_url:
             return kind_of(entry)
@@ -201,11 +201,11 @@ class SnapshotIndices:
             key = (root, entry.uuid.uuid + reached_by + contents_of(entry), "files")
             files = snapshot.session.index_cache.get_or_load(key, load)
         except CorruptFileError:
-            return None  # It is in no place that the manifest has: its fragments are scanned.
+            return None  # Its base path is missing in the manifest: its fragments are scanned.
         return kind_of(entry, files, snapshot.manifest.schema)
 
     def on(self, field_id: int) -> Sequence[LogicalIndex]:
-        """The indices over one field."""
+        """Return the indices over one field."""
         return self._by_field.get(field_id, ())
 
     @cached_property
@@ -219,12 +219,12 @@ class SnapshotIndices:
     # ------------------------------------------------------------------ searching one
 
     def open(self, segment: IndexedSegment) -> OpenedIndex:
-        """Open a segment, or find it opened.
+        """Open a segment, or return the opened one.
 
         Raises
         ------
         UnsupportedFeatureError
-            Its kind is not searched.
+            Searches with its kind are unsupported.
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of it is damaged or absent.
         """
@@ -233,14 +233,14 @@ class SnapshotIndices:
         return self._open(segment, name) if known is None else known
 
     def name_of(self, segment: IndexedSegment) -> tuple[str, bytes]:
-        """What all keys of a segment in a session begin with; it is the first one, opened."""
+        """Return :meth:`IndexedSegment.kept_under`, computed once."""
         name = self._names.get(segment)
         if name is None:
             name = self._names[segment] = segment.kept_under(self.snapshot)
         return name
 
     def partition_keys(self, segment: IndexedSegment) -> _PartitionKeys:
-        """Keys of the partitions of a segment that were searched, and of where their rows are."""
+        """Return the keys of searched partitions of a segment, and of their row addresses."""
         keys = self._partition_keys.get(segment)
         if keys is None:
             keys = self._partition_keys[segment] = {}
@@ -248,12 +248,12 @@ class SnapshotIndices:
 
     @cached_property
     def version(self) -> str:
-        """What keys of things that only this version has begin with, beside a segment's."""
+        """First part of the cache keys of this version, after a segment's."""
         snapshot, manifest = self.snapshot, self.snapshot.manifest
         return repr((manifest.where, *snapshot.kept_under(), manifest.identity))
 
     def prewarm(self, segment: IndexedSegment) -> None:
-        """Open a segment, and read what searches read of it; its files, if they may be kept."""
+        """Open a segment, and read what searches read; its whole files, if they fit the cache."""
         name, cache = self.name_of(segment), self.snapshot.session.index_cache
         opened = self.open(segment)
         found = Segment.of(self.snapshot.store, self.snapshot.manifest, segment.entry)
@@ -271,7 +271,7 @@ class SnapshotIndices:
         name: tuple[str, bytes],
         files: Mapping[str, Any] | None = None,
     ) -> OpenedIndex:
-        """Open a segment, and keep it under a name; ``files`` are held in memory."""
+        """Open a segment, and cache it under a name; ``files`` stay in memory."""
         snapshot, cache = self.snapshot, self.snapshot.session.index_cache
         counters = snapshot.store.counters
 
@@ -308,10 +308,9 @@ class SnapshotIndices:
     def addresses(
         self, segment: IndexedSegment, rows: RowSet, within: FragmentIds | None = None
     ) -> RowSet:
-        """Addresses, in this version, of rows as a segment numbers them.
+        """Return the addresses, in this version, of row numbers of a segment.
 
-        Those in fragments that it does not answer for, or that are not ``within`` some, are left
-        out. Deleted rows may stay.
+        Keep rows in the fragments that it covers, and ``within``. Deleted rows may stay.
         """
         if not len(rows.starts):
             return rows
@@ -326,7 +325,7 @@ class SnapshotIndices:
         return rows.within_ranges(self.extent(fragments))
 
     def has_moved_rows(self, segment: IndexedSegment, fragments: Iterable[int]) -> bool:
-        """Whether rows of a segment may be in other fragments, with the ids that it has of them."""
+        """Return whether rows of a segment may be in other fragments, with the same ids."""
         if self.holds_addresses(segment):
             return False
         known = self.snapshot.row_id_index.segments
@@ -339,7 +338,7 @@ class SnapshotIndices:
         return bool(known.start[others].min() < known.end[covered].max())
 
     def retained(self, segment: IndexedSegment) -> RetainedRows:
-        """The live rows that a segment answers for; where compactions moved them, from there."""
+        """Return the live rows that a segment covers, also after compactions moved them."""
         manifest, locate = self.snapshot.manifest, partial(self.locate, segment)
         if not self.holds_addresses(segment):
             return RetainedRows.of_ids(int(manifest.wire.next_row_id), locate)
@@ -348,9 +347,9 @@ class SnapshotIndices:
         return RetainedRows.of_addresses(dict(zip(ids, rows, strict=True)), moved, locate)
 
     def locate(self, segment: IndexedSegment, rows: RowNumbers) -> tuple[RowNumbers, Flags]:
-        """The address of each row as a segment numbers them, and whether it may be found.
+        """Return the address of each row number of a segment, and whether to return the row.
 
-        A deleted row may not, nor one in a fragment that the segment does not answer for.
+        Only live rows in the fragments of the segment are returned.
         """
         if not self.holds_addresses(segment):
             rows, known = self._by_id(rows)
@@ -362,7 +361,7 @@ class SnapshotIndices:
         return rows, known
 
     def _addresses_of(self, ids: RowNumbers) -> RowSet:
-        """Addresses of all rows, deleted ones too, with some ascending and unique stable ids."""
+        """Return the addresses of all rows, even deleted, with ascending and unique stable ids."""
         fragment_ids = self.snapshot.manifest.fragment_ids.astype(np.uint64) << _SHIFT
         parts = self.snapshot.row_id_index.candidate_parts(ids)
         found = [RowSet.of(fragment_ids[at] | row.astype(np.uint64)) for _, at, row in parts]
@@ -382,7 +381,7 @@ class SnapshotIndices:
         return (fragment << _SHIFT) | row.astype(np.uint64), position >= 0
 
     def _live(self, fragments: FragmentIds) -> RowSet:
-        """Addresses of the live rows of fragments."""
+        """Return the addresses of the live rows of fragments."""
         manifest, rows = self.snapshot.manifest, self.extent(fragments)
         starts, stops = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         for position in self.snapshot.positions_of(sorted(fragments)):
@@ -396,7 +395,7 @@ class SnapshotIndices:
         return rows.difference(RowSet.of_ranges(np.concatenate(starts), np.concatenate(stops)))
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
-        """Whether a segment numbers rows by address, not by stable id."""
+        """Return whether a segment numbers rows by address; otherwise by stable id."""
         return not self._has_stable_ids or holds_addresses(segment.entry)
 
     @cached_property
@@ -404,7 +403,7 @@ class SnapshotIndices:
         return self.snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
 
     def extent(self, fragments: FragmentIds) -> RowSet:
-        """Addresses of all physical rows of fragments, which are given by id."""
+        """Return the addresses of all physical rows of fragments, given by id."""
         known = self._extents.get(fragments)
         if known is None:
             known = self._extents[fragments] = self._extent(fragments)
@@ -419,7 +418,7 @@ class SnapshotIndices:
 
     @cached_property
     def _relocated(self) -> AddressMap | None:
-        """Where rows are that compactions moved without rebuilding indices."""
+        """New addresses of rows that compactions moved, for older indices."""
         snapshot = self.snapshot
         stored = stored_relocations(snapshot.store, snapshot.manifest)
         return AddressMap.of_all(stored, snapshot.manifest.where) if stored else None

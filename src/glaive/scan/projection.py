@@ -1,8 +1,8 @@
-"""Which columns a read returns, and which fields must be read for them.
+"""The columns that a read returns, and the fields that it reads for them.
 
 A scan names its results as they were requested: ``"s.x"`` gives a column called ``s.x``. A
 take prunes instead: ``"s.x"`` gives ``s`` with the one member ``x``. Both may have computed
-columns; and a scan may need columns for its filter or its order that are no part of the result.
+columns. A scan may also read columns for its filter or its order that the result lacks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from glaive.table.rowids import Lineage
 
 
-# --- Columns that every dataset has and no file holds: row ids, addresses, positions, versions
+# --- Columns computed for every dataset: row ids, addresses, positions, versions --------
 
 ROW_ID = "_rowid"
 ROW_ADDRESS = "_rowaddr"
@@ -55,15 +55,15 @@ _LINEAGE: Mapping[str, Lineage] = MappingProxyType(
     {ROW_ID: "row_ids", CREATED_AT: "created_at", UPDATED_AT: "updated_at"}
 )
 _NUMBERS: WeakKeyDictionary[IsOneOf, NDArray[np.uint64]] = WeakKeyDictionary()
-"""Those of sets, for as long as these are used."""
+"""Numbers of sets, for as long as the sets are used."""
 
 _HIGHEST = 2**64 - 1
 _FIRST_VERSION = 1
-"""What rows have as versions in datasets that do not keep them."""
+"""Version of rows in datasets that lack row versions."""
 
 
 class SystemColumns:
-    """The system columns of one fragment, each worked out when it is first needed."""
+    """The system columns of one fragment, each computed on first use."""
 
     __slots__ = ("_first_live", "_ids", "_kept", "_live", "_load", "rows", "stable")
 
@@ -71,7 +71,7 @@ class SystemColumns:
         from glaive.table.rowids import load_lineage
 
         fragment = snapshot.manifest.fragment(position)
-        # Not the snapshot: what the session keeps must not keep the session.
+        # Leave out the snapshot: it refers to the session, which caches this.
         store, manifest = snapshot.store, snapshot.manifest
 
         def load(what: Lineage) -> RowValues:
@@ -86,21 +86,21 @@ class SystemColumns:
         self.stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
 
     def of(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Values of a column for physical rows, deleted ones included."""
+        """Return values of a column for physical rows, including deleted rows."""
         if name == ROW_OFFSET:
             before: NDArray[np.int64] = rows + self._first_live
             if self._live is not None:
                 before = before - self._live.deleted_before(rows)
             return before.astype(np.uint64)
         if self._is_address(name):
-            return rows.view(np.uint64) + np.uint64(self._ids)  # rows are not below 0
+            return rows.view(np.uint64) + np.uint64(self._ids)  # rows are at least 0
         values = self._kept.get(name)
         if values is None:
             values = self._kept[name] = self._decode(name)
         return values.at(rows)
 
     def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
-        """The rows from ``start`` to ``stop`` whose value passes, ascending."""
+        """Return the rows from ``start`` to ``stop`` whose value passes, ascending."""
         if self._is_address(name):
             if isinstance(condition, InRange):
                 first, last = bounds(condition)
@@ -128,14 +128,14 @@ class SystemColumns:
 
 
 def refuse_taken(schema: LanceSchema, *names: str) -> None:
-    """Refuse to look for what is known of rows where columns have the names of it.
+    """Refuse to read system columns if the dataset has columns with their names.
 
-    Other writers give columns such names. Values of any type would be taken for those of the rows.
+    Other writers use such names. Their values, of any type, would pass for row ids or versions.
 
     Raises
     ------
     SchemaError
-        There is such a column; the message says how to get rid of it.
+        There is such a column; the message says how to remove it.
     """
     for name in names:
         if name in schema.names:
@@ -147,7 +147,7 @@ def refuse_taken(schema: LanceSchema, *names: str) -> None:
 
 
 def bounds(condition: InRange) -> tuple[int, int]:
-    """Lowest and highest number of a range, both included."""
+    """Return the lowest and highest number of a range, both included."""
     least: Any = condition.low
     most: Any = condition.high
     low = 0 if least is None else least.as_py() + (not condition.low_included)
@@ -156,7 +156,7 @@ def bounds(condition: InRange) -> tuple[int, int]:
 
 
 def numbers(condition: IsOneOf) -> NDArray[np.uint64]:
-    """The numbers of a set, ascending, each once: made once, as each fragment asks for them."""
+    """Return the numbers of a set, ascending and unique; computed once for all fragments."""
     known = _NUMBERS.get(condition)
     if known is None:
         values: Any = condition.values.drop_null().cast(pa.uint64())
@@ -165,21 +165,21 @@ def numbers(condition: IsOneOf) -> NDArray[np.uint64]:
     return known
 
 
-# --- Whether a computed column may have nulls, as far as its expression tells -----------
+# --- Whether a computed column may have nulls, by its expression ------------------------
 
 
 def computed_field(
     name: str, kind: pa.DataType, node: Node, column: Callable[[str], bool]
 ) -> pa.Field[Any]:
-    """The field of a computed column; nulls may be null, whatever a schema says of the column."""
+    """Return the field of a computed column; a column of type null is always nullable."""
     return pa.field(name, kind, pa.types.is_null(kind) or may_be_null(node, column))
 
 
 def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
-    """Whether a bound expression may be null.
+    """Return whether a bound expression may be null.
 
-    Operators pass the nulls of their operands on; functions may be null whatever they are
-    given, but for those that return the first value. ``column`` says it of the path of a column.
+    Operators pass on the nulls of their operands. Functions may always be null, except functions
+    that return the first value. ``column`` returns whether the column at a path may be null.
     """
     from glaive.expr import tree
 
@@ -210,8 +210,9 @@ def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:
 
 
 BlobHandling = Literal["descriptions", "values", "logical"]
-"""Blobs as where they are; as their values; or, to write them again, as what an author would hand
-over, where values that lie elsewhere are references."""
+"""Blobs as descriptions of their location; as values; or as logical values to write again, with
+references to external values.
+"""
 
 Columns = tuple[str, ...] | tuple[tuple[str, str], ...]
 """Column paths, or pairs of a name and an expression."""
@@ -222,7 +223,7 @@ _LISTS = ("list", "large_list", "map", "fixed_size_list")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One column: member ``path`` of field ``at``, or a column of no file (``system``)."""
+    """One column: member ``path`` of field ``at``, or a system column."""
 
     at: int
     path: tuple[str, ...] = ()
@@ -231,34 +232,34 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """One column that is worked out from others, which are named as in the expression."""
+    """One column that is computed from other columns, which are named as in the expression."""
 
     value: Value
     inputs: Mapping[str, Output]
 
 
-@dataclass(frozen=True)  # no slots: a derived value is cached on the instance
+@dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class Projection:
-    """What is read and what comes out.
+    """The fields to read and the columns of the result.
 
     Parameters
     ----------
     fields
-        Top-level fields to read, some without all of their children.
+        Top-level fields to read, some with a part of their children.
     outputs
         Columns of the result, in order.
     schema
         Arrow schema of the result.
     plain
-        The result is the fields, one by one.
+        Whether the result is the fields, one by one.
     has_extension_types
-        Some columns of the result have extension types, where files have storage types.
+        Whether columns of the result have extension types, where files have storage types.
     blob_contents
-        Fields that are read as descriptions of blobs, and come out as the values.
+        Fields that are read as descriptions of blobs, and returned as values.
     blobs
-        What blob columns come as: as ``"logical"``, values that lie elsewhere are references.
+        Form of blob columns.
     inputs
-        Columns that a filter or an order needs, by path; not part of the result.
+        Columns that a filter or an order needs, by path.
     """
 
     fields: tuple[Field, ...]
@@ -277,12 +278,12 @@ class Projection:
 
     @cached_property
     def without_inputs(self) -> Projection:
-        """The same result, without the fields that only the inputs need."""
+        """The same result; only fields that it needs."""
         used = [output.at for output in self.outputs if isinstance(output, Output)]
         for output in self.outputs:
             if isinstance(output, Computed):
                 used += [source.at for source in output.inputs.values()]
-        count = max(used, default=-1) + 1  # those of the inputs come last
+        count = max(used, default=-1) + 1  # fields of the inputs come last
         if count == len(self.fields):
             return self
         fields = self.fields[:count]
@@ -292,12 +293,12 @@ class Projection:
 
     @cached_property
     def row_sizes(self) -> RowSizes:
-        """Bytes of a decoded row of the fields, about."""
+        """Approximate bytes of a decoded row of the fields."""
         return RowSizes(field.to_arrow().type for field in self.fields)
 
     @cached_property
     def constant_bytes(self) -> int:
-        """Bytes of constants in a row of the computed columns, at most."""
+        """Maximum bytes of constants in a row of the computed columns."""
         computed = (output for output in self.outputs if isinstance(output, Computed))
         return sum(output.value.constant_bytes for output in computed)
 
@@ -313,14 +314,13 @@ class Projection:
 def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
     """Check the ``columns`` argument of public functions; ``None`` means all columns.
 
-    Where columns are only distinguished from those left out (``pruning``), a name may be
-    there more than once.
+    With ``pruning``, where names only select columns, a name may be repeated.
 
     Raises
     ------
     OptionError
-        It is neither a list of names nor a mapping of names to expressions, or a name is
-        there twice.
+        It is another value than a list of names or a mapping of names to expressions. Or a name is
+        repeated.
     """
     if columns is None:
         return None
@@ -343,7 +343,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
             raise OptionError(f"columns: expected names, found {name!r}")
         if name in names and not pruning:
             raise OptionError(f"columns: Duplicate column name: {name}. Name each column once")
-        if name not in names or name in SYSTEM_COLUMNS:  # these come as often as they are named
+        if name not in names or name in SYSTEM_COLUMNS:  # system columns may be repeated
             names.append(name)
     return tuple(names)
 
@@ -358,28 +358,28 @@ def project(
     blobs: BlobHandling = "descriptions",
     inputs: Sequence[str] = (),
 ) -> Projection:
-    """Work out a projection.
+    """Make a projection.
 
     Parameters
     ----------
     columns
-        Column paths, system columns among them, or pairs of a name and an expression; all
-        columns when ``None``.
+        Column paths, also of system columns, or pairs of a name and an expression; all columns if
+        ``None``.
     with_row_id, with_row_address
-        Put the column last, wherever ``columns`` has it.
+        Put the column last, whatever its place in ``columns``.
     nested
         Keep members within their struct, as a take does.
     blobs
-        What blob columns come as.
+        Form of blob columns.
     inputs
-        Paths of columns that are needed beside those of the result.
+        Paths of further columns that are needed.
 
     Raises
     ------
     ColumnNotFoundError
         A column does not exist; the message names the closest ones.
     FilterError
-        An expression cannot be understood.
+        An expression is invalid.
     """
     last = [name for name, on in zip(_LAST, (with_row_id, with_row_address), strict=True) if on]
     wanted = schema.names if columns is None else columns
@@ -398,7 +398,7 @@ def project(
 
 
 def _is_plain(fields: Sequence[Field], outputs: Sequence[Output | Computed]) -> bool:
-    """Whether the result is the fields, one by one."""
+    """Return whether the result is the fields, one by one."""
     return len(fields) == len(outputs) and all(
         isinstance(output, Output) and output.at == at and not output.path
         for at, output in enumerate(outputs)
@@ -406,12 +406,12 @@ def _is_plain(fields: Sequence[Field], outputs: Sequence[Output | Computed]) -> 
 
 
 def _name(column: str | tuple[str, str]) -> str:
-    """What a column of the result is called."""
+    """Return the name of a column of the result."""
     return column if isinstance(column, str) else column[0]
 
 
 class _Maker:
-    """A projection in the making."""
+    """Makes a projection."""
 
     def __init__(self, schema: LanceSchema, blobs: BlobHandling, *, nested: bool) -> None:
         self.schema = schema
@@ -425,7 +425,7 @@ class _Maker:
         self._paths: dict[str, Output] = {}
 
     def is_system(self, name: str) -> bool:
-        """Whether a name is one of the columns that no file has."""
+        """Return whether a name is a system column."""
         return name in SYSTEM_COLUMNS and name not in self._own
 
     def add_tops(self, names: Sequence[str]) -> None:
@@ -437,7 +437,7 @@ class _Maker:
         self._tops = {field.name: at for at, field in enumerate(self.fields)}
 
     def add_top(self, name: str) -> None:
-        """The next column: the field that a path lies in, unless it is there already."""
+        """Add the top-level field of a path, once."""
         if self.is_system(name):
             self._add_system(name)
             return
@@ -447,7 +447,7 @@ class _Maker:
             self.arrow.append(_result_field(self.fields[at], self.blobs).to_arrow())
 
     def add_path(self, name: str) -> None:
-        """The next column: what is at a path."""
+        """Add the column at a path."""
         if self.is_system(name):
             self._add_system(name)
             return
@@ -456,7 +456,7 @@ class _Maker:
         self.arrow.append(_output_field(name, [*chain[:-1], _result_field(chain[-1], self.blobs)]))
 
     def add_computed(self, name: str, text: str) -> None:
-        """The next column: the value of an expression; a column under a name of its own."""
+        """Add the value of an expression, or a renamed column."""
         from glaive.expr.filters import bind_value
         from glaive.expr.tree import Column
 
@@ -471,7 +471,7 @@ class _Maker:
         self.arrow.append(computed_field(name, value.type, node, self._may_be_null))
 
     def done(self, inputs: Sequence[str], *, same: bool) -> Projection:
-        """The projection, with columns needed beside it; ``same`` if none of it is computed."""
+        """Return the projection with further ``inputs``; ``same`` if all columns are stored."""
         fields, outputs = self.fields, self.outputs
         beside = {path: self._read(path) for path in inputs}
         plain = _is_plain(fields, outputs)
@@ -496,12 +496,12 @@ class _Maker:
 
     def _add_system(self, name: str) -> None:
         self.outputs.append(Output(-1, (), name))
-        # Positions among all rows are worked out by takes, and never null there.
+        # Takes compute positions among all rows, which are always valid.
         nullable = not (self.nested and name == ROW_OFFSET)
         self.arrow.append(pa.field(name, SYSTEM_COLUMNS[name], nullable))
 
     def _read(self, path: str) -> Output:
-        """A path as a column that is read, once however often it is needed."""
+        """Read the column at a path, once."""
         if self.is_system(path):
             return Output(-1, (), path)
         output = self._paths.get(path)
@@ -521,7 +521,7 @@ class _Maker:
         return self.is_system(path) or any(field.nullable for field in self.schema.find(path))
 
     def _renamed(self, path: str, name: str) -> pa.Field:
-        """The field of a column under another name; it stays what it is."""
+        """Return the field of a column under another name."""
         if self.is_system(path):
             return pa.field(name, SYSTEM_COLUMNS[path])
         chain = self._chain(path)
@@ -531,7 +531,7 @@ class _Maker:
 
 
 def _result_field(field: Field, blobs: BlobHandling) -> Field:
-    """The field as it comes out."""
+    """Return the field in the form of the result."""
     return _RESULT_FIELD[blobs](field)
 
 
@@ -553,7 +553,7 @@ def _check_blobs(chain: Sequence[Field]) -> None:
 
 
 def _only(chain: Sequence[Field]) -> Field:
-    """The top-level field with nothing but the chain below it."""
+    """Return the top-level field with only the chain below it."""
     for above in chain[:-1]:
         if above.logical_type.startswith(_LISTS):
             path = ".".join(field.name for field in chain)
@@ -571,7 +571,7 @@ def _output_field(name: str, chain: Sequence[Field]) -> pa.Field:
     return pa.field(name, last.type, nullable, last.metadata)
 
 
-# --- Columns of some rows, each decoded when it is first needed and then kept -----------
+# --- Columns of some rows, each decoded on first use and then kept ----------------------
 
 
 class LazyColumns:
@@ -580,11 +580,11 @@ class LazyColumns:
     Parameters
     ----------
     read
-        The rows of a field, by its number in the projection, in the type it is stored in.
+        Returns the rows of a field, by its number in the projection, in its stored type.
     system
-        The rows of a system column, by its name.
+        Returns the rows of a system column, by its name.
     logical
-        The same field in its logical type, which results have.
+        Converts a field to its logical type, which results have.
     """
 
     __slots__ = ("_fields", "_logical", "_read", "_system", "count")
@@ -601,24 +601,24 @@ class LazyColumns:
         self._fields: dict[int, Any] = {}
 
     def field(self, at: int) -> Any:
-        """All of a field, as stored."""
+        """Return a whole field, as stored."""
         array = self._fields.get(at)
         if array is None:
             array = self._fields[at] = self._read(at)
         return array
 
     def has(self, at: int) -> bool:
-        """Whether a field was decoded already."""
+        """Return whether a field was decoded already."""
         return at in self._fields
 
     def put(self, at: int, array: Any) -> None:
-        """Keep a field that was read otherwise."""
+        """Keep a field that was read in another way."""
         self._fields[at] = array
 
     def column(self, output: Output, *, stored: bool = False) -> Any:
-        """A field, a member of one, or a system column.
+        """Return a field, a member of a field, or a system column.
 
-        In the type of the result, or in the one that expressions see (``stored``).
+        It has the type of the result, or the ``stored`` type, which expressions use.
         """
         if output.system is not None:
             return self._system(output.system)
@@ -630,7 +630,7 @@ class LazyColumns:
         return array
 
     def batch(self, inputs: Mapping[str, Output]) -> pa.RecordBatch:
-        """Columns for an expression, named by their paths."""
+        """Return columns for an expression, named by their paths."""
         names = list(inputs)
         arrays = [self.column(output, stored=True) for output in inputs.values()]
         if not arrays:  # a constant still has as many values as there are rows
@@ -638,7 +638,7 @@ class LazyColumns:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def filtered(self, mask: pa.BooleanArray) -> LazyColumns:
-        """The rows that a mask without nulls has true."""
+        """Return the rows where a mask is true; the mask has only valid values."""
 
         def system(name: str) -> Any:
             return self._system(name).filter(mask)
@@ -648,7 +648,7 @@ class LazyColumns:
         )
 
     def output(self, output: Output | Computed) -> Any:
-        """A column of the result."""
+        """Return a column of the result."""
         if isinstance(output, Output):
             return self.column(output)
         return output.value.evaluate(self.batch(output.inputs))

@@ -1,4 +1,4 @@
-"""A scan with its columns, filter and order worked out: run it, count it, or explain it."""
+"""A scan whose columns, filter and order are known: run it, count it, or explain it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Query:
 
     @property
     def is_searched(self) -> bool:
-        """Whether rows have to be looked at, one way or another, to know which are returned."""
+        """Whether rows have to be searched to know which are returned."""
         options = self.options
         return bool(self.filter is not None or options.order_by or options.include_deleted_rows)
 
     def table(self, meter: Meter | None = None) -> pa.Table:
-        """The whole result; its chunks are pages, or windows of fragments."""
+        """Return the whole result; its chunks are pages, or windows of fragments."""
         run, before = self._run(meter), Reading.of(self.source.snapshot)
         if not self.is_searched:
             table = read_table(run)
@@ -57,7 +57,7 @@ class Query:
         return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The result in batches; in bounded memory, unless all of it must be sorted."""
+        """Yield the result in batches; in bounded memory, unless all of it must be sorted."""
         run, before = self._run(None), Reading.of(self.source.snapshot)
         rows = 0
         for batch in self._stream(run) if self.is_searched else stream(run):
@@ -66,11 +66,11 @@ class Query:
         self._report(run, before, rows)
 
     def tables(self) -> Iterator[pa.RecordBatch | pa.Table]:
-        """The rows of a scan without filter and order, in the portions that are read."""
+        """Yield the rows of an unfiltered, unordered scan, in the portions that are read."""
         return tables(self._run(None))
 
     def count(self, meter: Meter | None = None) -> int:
-        """Rows of the result. Without filter, no data file is read."""
+        """Count the rows of the result. An unfiltered scan reads only the manifest."""
         options = self.options
         if self.filter is not None:
             return self._filtered(self._run(meter)).count()
@@ -82,7 +82,7 @@ class Query:
         return plan_scan(self.source.snapshot, options).rows
 
     def row_ranges(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Where the rows of the result are, few at a time; see :meth:`FilteredScan.row_ranges`."""
+        """Yield the rows of the result, few at a time; see :meth:`FilteredScan.row_ranges`."""
         return self._filtered(self._run(None)).row_ranges(stream=True)
 
     def _run(self, meter: Meter | None) -> ScanRun:
@@ -120,7 +120,7 @@ class Query:
 
 
 def make_query(views: Views, options: ScanOptions, *, counting: bool = False) -> Query:
-    """Work out the columns, the filter and the order of a scan.
+    """Resolve the columns, the filter and the order of a scan.
 
     With ``counting`` only columns that the filter needs are read.
 
@@ -129,7 +129,7 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
     ColumnNotFoundError
         A column does not exist; the message names the closest ones.
     FilterError
-        The filter, or an expression, cannot be understood.
+        The filter, or an expression, is invalid.
     """
     if not options.use_cache or options.scan_stats_callback is not None:
         comparing = options.blob_handling == TO_WRITE_AGAIN
