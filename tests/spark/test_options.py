@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import glaive
 from glaive import ColumnOrdering
 from glaive.errors import OptionError
-from glaive.spark.options import from_spark, refuse_no_texts, spark_texts, stream_options
+from glaive.spark.options import from_spark, refuse_invalid_strings, spark_texts, stream_options
 from glaive.spark.source import LanceDataSource
 
 
@@ -35,7 +35,7 @@ def test_texts_become_values() -> None:
 )
 def test_a_text_that_java_does_not_have_is_named_and_not_shown(given: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="half of a surrogate pair") as raised:
-        refuse_no_texts(given)
+        refuse_invalid_strings(given)
     assert str(raised.value).startswith(f"{[*given][-1]}: ")
     assert "secret\ud800" not in str(raised.value)
 

@@ -27,7 +27,7 @@ from glaive.spark.options import (
     Options,
     absolute,
     from_spark,
-    refuse_no_texts,
+    refuse_invalid_strings,
     spark_texts,
     stream_options,
 )
@@ -129,11 +129,11 @@ def read(
     ----------
     columns
         The columns of the frame, in this order; default: all. A mapping has names and
-        expressions: ``{"total": "price * amount"}``. Specify the needed columns: Spark does not
-        push down projections to Python sources, so all columns of the frame are read.
+        expressions: ``{"total": "price * amount"}``. Specify the needed columns: Spark reads all
+        columns of a frame of a Python source.
     filter
-        The rows of the frame, in the filter language of glaive: ``"price > 10"``. Pages without
-        matching rows are not read.
+        The rows of the frame, in the filter language of glaive: ``"price > 10"``. glaive skips
+        pages in which all rows fail it.
     push_filters
         Push down filters from ``where``. Use it only for frames that serve one query. Spark 4.3
         caches the pushed filters of the first query on a frame. Later queries reuse these filters
@@ -146,8 +146,8 @@ def read(
     tag
         The tag of the version to read.
     asof
-        Read the newest version created before this point in time: a ``datetime`` or a string in
-        ISO format. A time without a zone is local time.
+        Read the newest version created before this point in time: a ``datetime`` or a string in ISO
+        format. The default time zone is the local one.
     limit
         Only the first rows. With a filter, one task looks for them.
     order_by
@@ -190,10 +190,10 @@ def read(
 
     Notes
     -----
-    This process opens the dataset, too (two requests), to pin the version. With Spark Connect,
-    the client therefore needs access to the dataset. glaive marks a frame for broadcast joins if
-    its estimated size is below ``spark.sql.autoBroadcastJoinThreshold``, because Spark does not
-    know the sizes of Python sources.
+    This process opens the dataset, too (two requests), to pin the version. With Spark Connect, the
+    client therefore needs access to the dataset. Spark has no sizes of Python sources: glaive marks
+    a frame for broadcast joins if its estimated size is below
+    ``spark.sql.autoBroadcastJoinThreshold``.
 
     Examples
     --------
@@ -225,7 +225,7 @@ def _pinned_texts(
     at = pinned(checked, dataset)
     texts = {key: text for key, text in texts.items() if key not in ("tag", "asof")}
     texts |= spark_texts({"version": at.version, "branch": at.branch})
-    refuse_no_texts({"path": uri, **texts})
+    refuse_invalid_strings({"path": uri, **texts})
     return texts, checked, dataset
 
 
@@ -250,7 +250,7 @@ def register_view(
     Raises
     ------
     OptionError
-        The name contains ``${``, the name is not a valid Java string, or an option is wrong.
+        The name contains ``${``, the name is an invalid Java string, or an option is wrong.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def register_view(
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     if "${" in name:  # a name cannot escape it
         raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
-    refuse_no_texts({"name of the view": name})
+    refuse_invalid_strings({"name of the view": name})
     view = quoted_name(name)
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
@@ -286,7 +286,7 @@ def _quoted(text: str) -> str:
 
 
 def cluster_cores(spark: SparkSession) -> int | None:
-    """Return how many tasks run at a time; ``None`` if the session does not tell."""
+    """Return how many tasks run at a time; ``None`` if unknown."""
     if not is_connect(spark):
         return spark.sparkContext.defaultParallelism
     executors = spark.conf.get("spark.executor.instances", "") or ""
@@ -295,7 +295,7 @@ def cluster_cores(spark: SparkSession) -> int | None:
 
 
 def _broadcast_bytes(spark: SparkSession) -> int:
-    """Return the largest size in bytes that Spark broadcasts; -1 if it broadcasts nothing."""
+    """Return the largest size in bytes that Spark broadcasts; -1 if broadcasts are disabled."""
     text = (spark.conf.get(BROADCAST, "10MB") or "").strip().lower()
     size = re.fullmatch(r"(\d+)([a-z]*)", text)
     return int(size[1]) * UNITS[size[2]] if size and size[2] in UNITS else -1
@@ -436,7 +436,7 @@ class SparkCatalogue:
         Raises
         ------
         DatasetNotFoundError
-            The table does not exist.
+            The table is missing.
         """
         uri, storage = self._find(table)
         return read(self.spark, uri, storage_options=storage, **options)
@@ -462,7 +462,7 @@ class SparkCatalogue:
         OptionError
             Two tables have the same name for Spark.
         DatasetNotFoundError
-            One of ``tables`` does not exist.
+            One of ``tables`` is missing.
 
         Notes
         -----

@@ -1,8 +1,8 @@
 """Cast record batches to an exact schema: the schema that Spark expects, or the dataset's.
 
 Spark interprets the buffers of a batch by the expected schema and only checks the first batch. So
-glaive casts every batch here. Columns of matching type pass unchanged. Lists are converted between
-fixed and variable size without copying their values.
+glaive casts every batch here. Columns of matching type pass unchanged. Lists of fixed and of
+variable size are converted into each other as views of the same values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def conform(
     ------
     SchemaError
         A value does not fit: truncation, overflow, a list of another length, or a null in a
-        non-nullable column or part. Spark would not check it.
+        non-nullable column or part.
     """
     columns = []
     given = matching(batch.schema.names, schema.names)
@@ -216,7 +216,7 @@ def _refuse_nulls(array: Any, field: Any, column: str, *, writing: bool) -> None
 
 
 def _plain(array: Any) -> Any:
-    """Return the storage of an extension array or the values of a dictionary; else None."""
+    """Return the storage of an extension array or the values of a dictionary, or ``None``."""
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
     if pa.types.is_dictionary(array.type):
@@ -245,7 +245,7 @@ def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
 
 
 def validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap, starting at bit 0; None without nulls."""
+    """Return the validity bitmap, starting at bit 0; ``None`` if all values are valid."""
     if array.null_count == 0:
         return None
     if array.offset % 8 == 0 and (bitmap := array.buffers()[0]) is not None:
@@ -301,7 +301,7 @@ def unscaled(array: Any, name: str) -> Any:
     Raises
     ------
     SchemaError
-        A value of column ``name`` does not fit.
+        A value of column ``name`` is too large.
     """
     values = array.buffers()[1]
     if values is None:
@@ -331,7 +331,7 @@ def decimals(integers: Any, data_type: Any) -> Any:
 
 
 def short_decimals(schema: StructType) -> frozenset[str]:
-    """Return columns that fit in 64 bits; no columns if names differ in case only."""
+    """Return columns that fit in 64 bits; empty if names differ in case only."""
     if len({name.lower() for name in schema.names}) < len(schema):
         return frozenset()
     return frozenset(
@@ -344,8 +344,7 @@ def short_decimals(schema: StructType) -> frozenset[str]:
 def unscaled_frame(frame: DataFrame, *, has_jvm: bool) -> tuple[DataFrame, dict[str, str]]:
     """Return a frame with its short decimals as integers, and their original types.
 
-    No SQL function does this. Without ``has_jvm``, for sessions that are not classic, decimals stay
-    unchanged.
+    This needs the JVM of a classic session. In other sessions decimals stay unchanged.
     """
     short = short_decimals(frame.schema) if has_jvm else frozenset[str]()
     if not short:
@@ -357,7 +356,7 @@ def unscaled_frame(frame: DataFrame, *, has_jvm: bool) -> tuple[DataFrame, dict[
 def with_expressions(
     frame: DataFrame, names: Container[str], make: Callable[[Any, Any, str], Any]
 ) -> DataFrame:
-    """Replace columns of a frame of a classic session by expressions that SQL has no function for.
+    """Replace columns of a frame of a classic session by expressions that SQL lacks.
 
     Parameters
     ----------
@@ -386,7 +385,7 @@ def restored_schema(schema: StructType, types: Mapping[str, str]) -> StructType:
     Raises
     ------
     OptionError
-        The types do not belong to integer columns of this frame.
+        The frame lacks a column of ``types``, or the column has another type than ``bigint``.
     """
     for name in types:
         if name not in schema.names or not isinstance(schema[name].dataType, LongType):
@@ -429,7 +428,7 @@ def _digits(text: str) -> tuple[int, int]:
     Raises
     ------
     OptionError
-        The text is not a decimal type that fits in 64 bits.
+        The text differs from the form ``15,2``, or the decimal takes more than 64 bits.
     """
     digits, _, scale = text.partition(",")
     if not (digits.isdecimal() and scale.isdecimal() and int(scale) <= int(digits) <= LONG_DIGITS):

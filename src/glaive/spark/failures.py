@@ -41,7 +41,7 @@ MALFORMED = re.compile(
 """The innermost match has the record as it is in the file."""
 
 TRACEBACK = "Traceback (most recent call last)"
-"""Part of errors that Python code raised in a worker: the code failed, not the cluster."""
+"""Part of errors that Python code raised in a worker, as opposed to errors of the cluster."""
 
 LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\)(?: \((.+?)\))?: (.+)")
 """A task that failed too often: where its last attempt ran, and why the attempt ended."""
@@ -57,7 +57,7 @@ that Spark commits in. Or rows are lost whose only copy was in the cluster.
 """
 
 UNREACHABLE = re.compile(r"StatusCode\.UNAVAILABLE")
-"""The Spark Connect server did not answer for some minutes."""
+"""The Spark Connect server has been silent for some minutes."""
 
 ALL_CRASHED = re.compile(r"java\.io\.IOException\)?:? (?:Stream closed|Broken pipe)")
 """Workers and the process that starts workers ended: Spark cannot write to it."""
@@ -73,8 +73,8 @@ MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLS
 def as_glaive_errors() -> Iterator[None]:
     """Raise glaive's error instead of a Spark error that it caused in a worker.
 
-    Also converts errors for workers without glaive, for a missing source path and for records that
-    cannot be parsed.
+    Also converts errors for workers that lack glaive, for a missing source path and for malformed
+    records.
     """
     try:
         yield
@@ -115,7 +115,7 @@ def naming_columns(
     Raises
     ------
     ColumnNotFoundError
-        Spark did not find the column.
+        A column is missing.
     """
     from pyspark.errors import AnalysisException
 
@@ -137,7 +137,8 @@ def naming_job(
 ) -> Iterator[None]:
     """Raise :class:`glaive.errors.JobError` if Spark lost processes of a job, or was stopped.
 
-    Use it before a commit: the message says that nothing was committed, unless ``made`` is given.
+    Use it before a commit: the message says that the dataset is unchanged, unless ``made`` is
+    given.
 
     Parameters
     ----------
@@ -170,7 +171,7 @@ def naming_job(
 
 
 def _lost(text: str) -> str | None:
-    """Return why Spark ended a job that no code failed; None for other errors."""
+    """Return why Spark ended a job because of lost processes; ``None`` for other errors."""
     if TRACEBACK in text:
         return None
     task = LOST_TASK.search(text)
@@ -186,7 +187,7 @@ def _lost(text: str) -> str | None:
 
 
 def _malformed(text: str) -> SchemaError | None:
-    """Return the error for a record that Spark cannot parse; None for other errors."""
+    """Return the error for a malformed record; ``None`` for other errors."""
     records, file = MALFORMED.findall(text), FAILED_FILE.search(text)
     if not records:
         return None
@@ -216,7 +217,7 @@ def without_inner_frames(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def find_glaive_error(text: str) -> GlaiveError | None:
-    """Return glaive's last error in a worker's traceback; None without such an error."""
+    """Return glaive's last error in a worker's traceback, or ``None``."""
     raised = RAISED.findall(text)
     if not raised:
         return None

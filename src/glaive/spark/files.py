@@ -60,10 +60,10 @@ def read_files(
         ``csv``, ``json`` or ``parquet``; default: from the file names.
     schema
         Columns and types in Spark's syntax, ``"id bigint, at timestamp"``. With a schema, Spark
-        reads the files once. Rows that do not match raise an error.
+        reads the files once. Rows of other types raise an error.
     infer
-        Without a schema: infer the types of CSV columns, which reads the files once more. If
-        false, all CSV columns are strings.
+        If ``schema`` is missing: infer the types of CSV columns, which reads the files once more.
+        If false, all CSV columns are strings.
     null
         CSV: the string for null, such as ``NA``. The empty string always means null.
     options
@@ -183,10 +183,10 @@ def ingest(
     Raises
     ------
     GlaiveError
-        See :func:`glaive.ingest`. Also raised if workers do not share the paths of the driver, or
-        have another version of glaive.
+        See :func:`glaive.ingest`. Also raised if workers lack the paths of the driver, or have
+        another version of glaive.
     JobError
-        The cluster lost processes of the job. Nothing was committed.
+        The cluster lost processes of the job. The dataset is unchanged.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
     aside = keywords.get("bad_records")
@@ -212,7 +212,7 @@ class IngestPieces:
     pieces: tuple[Piece, ...]
 
     def execute(self, dataset: OpenDataset | None, shared: IngestTask) -> IngestedPieces:
-        """Read the pieces and write their rows; ``shared`` is the task without pieces."""
+        """Read the pieces and write their rows; ``shared`` holds what all pieces share."""
         return replace(shared, pieces=self.pieces).execute(dataset)
 
 

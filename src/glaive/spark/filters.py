@@ -9,7 +9,7 @@ accepts a filter only if it selects exactly the rows that Spark would:
 * Columns whose type the user's schema changed, collated strings, extension types and computed
   columns are only tested for nulls.
 
-Nulls never pass a test that is not about nulls, negated or not.
+Nulls pass only tests for nulls: they fail all other tests and their negations.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Ordered:
     least, greatest
         Bounds of stored values.
     read
-        Converts a Spark constant to numerator and denominator in Spark's unit; None for other
+        Converts a Spark constant to numerator and denominator in Spark's unit; ``None`` for other
         types.
     literal
         Converts a stored value to a constant of glaive.
@@ -107,7 +107,7 @@ class Ordered:
     divided: int = 1
 
     def equal(self, constant: object) -> Span | None:
-        """Return stored values that equal a constant in Spark; None if they are unknown."""
+        """Return stored values that equal a constant in Spark; ``None`` if they are unknown."""
         ratio = self.read(constant)
         if ratio is None:
             return None
@@ -127,7 +127,7 @@ class Ordered:
 
 
 def ordered(data_type: Any) -> Ordered | None:
-    """Return how to compare values of a stored type; None for types not stored as integers."""
+    """Return how to compare values of a type stored as integers; ``None`` for other types."""
     types = pa.types
     if types.is_integer(data_type):
         least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
@@ -232,14 +232,14 @@ _OPS = {
 _WILDCARDS = {StringStartsWith: ("", "%"), StringEndsWith: ("%", ""), StringContains: ("%", "%")}
 
 ALWAYS = Literal(True, pa.bool_())
-"""Matches all values that are not null."""
+"""Matches all valid values."""
 
 NEVER = Literal(False, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A comparison of two columns of a row, which Spark offers to no source; nulls do not pass.
+    """A comparison of two columns of a row, which Spark keeps to itself; nulls fail.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in a filter and its stored type; without a type it can only be tested for nulls."""
+    """A column in a filter and its stored type; ``None`` allows only tests for nulls."""
 
     operand: Node
     type: Any = None
@@ -267,7 +267,7 @@ class Column:
         return tree.IsNull(self.operand, negated=True)
 
     def passing(self, leaf: Any) -> Node | None:
-        """Return the test that matches the same values, except nulls; None if inexpressible."""
+        """Return the test that matches the same values, except nulls; ``None`` if inexpressible."""
         data_type, types = self.type, pa.types
         if data_type is None:
             return None
@@ -287,8 +287,8 @@ class Column:
         return None
 
     def compared(self, kind: type[Filter], other: Column) -> Node | None:
-        """Return the comparison with another column; None if Spark may order their values
-        otherwise.
+        """Return the comparison with another column; ``None`` if Spark may order their values
+        differently.
         """
         data_type = self.type
         if data_type is None or data_type != other.type:
@@ -433,7 +433,7 @@ class Frame:
     columns
         The Spark schema of the frame.
     paths
-        Paths in the dataset of the columns of the frame that are not computed.
+        Paths in the dataset of the stored columns of the frame.
     schema, scanned
         The schema of the dataset for filters, and the schema of scans.
     """
@@ -449,7 +449,7 @@ def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_T
     accepted: dict[str, None] = {}
     taken: set[int] = set()
     implied: list[tuple[str, ...]] = []
-    # Spark adds "not null" to every comparison, which is redundant here.
+    # Spark adds a redundant test for nulls to every comparison.
     for pushed in sorted(filters, key=lambda pushed: isinstance(pushed, IsNotNull)):
         if isinstance(pushed, IsNotNull) and any(
             path[: len(pushed.attribute)] == pushed.attribute for path in implied
@@ -480,7 +480,7 @@ def may_be_rounded(pushed: Filter) -> bool:
 
 
 def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:
-    """Return the column that is not null in all rows that pass a filter."""
+    """Return the column that is valid in all rows that pass a filter."""
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     if isinstance(leaf, IsNull | IsNotNull):
         return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(pushed, Not) else []
@@ -532,7 +532,7 @@ def _node(pushed: Filter | Compared, frame: Frame) -> Node | None:
 
 
 def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
-    """Return the column at a Spark path; None if filters cannot refer to it."""
+    """Return the column at a Spark path; ``None`` if filters cannot refer to it."""
     top = frame.paths.get(path[0])
     if top is None or path[0] not in frame.columns.names:
         return None
@@ -561,7 +561,7 @@ def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
 
 
 def _comparable(field: Any, seen: DataType) -> Any:
-    """Return the stored type of a column if Spark sees its values unconverted; else None."""
+    """Return the stored type of a column if Spark sees its values unconverted, or ``None``."""
     data_type = field.type
     if isinstance(data_type, pa.BaseExtensionType):
         return None

@@ -79,7 +79,7 @@ def split(
     split_bytes: int | None = None,
     parallelism: int | None = None,
 ) -> list[Part]:
-    """Return one part for each task, in order; no parts for a dataset without rows.
+    """Return one part for each task, in order; empty if the dataset is.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def split(
     if total == 0:
         return []
     target = split_bytes or task_bytes(total * bytes_per_row, parallelism)
-    # A corrupt row count in the manifest must not create an unlimited number of tasks.
+    # Limit the tasks: the row count in the manifest may be corrupt.
     wanted = min(max(1, math.ceil(total * bytes_per_row / target - 0.01)), MAX_PARTS)
     capacity = math.ceil(total / wanted)
     if capacity > SPLIT_ROWS:
@@ -128,7 +128,7 @@ def open_dataset(options: Options) -> LanceDataset:
     Raises
     ------
     VersionNotFoundError
-        The version does not exist, or another dataset has replaced the pinned one.
+        The version is missing, or another dataset has replaced the pinned one.
     """
     from glaive.dataset.open import dataset
 
@@ -166,12 +166,12 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
     """Return the schema of the frame as scans return it; check columns and filter.
 
     Columns of blobs that are read as bytes are marked as blobs, so that writes store them as blobs.
-    System columns such as row ids are signed, as Spark has no unsigned numbers.
+    System columns such as row ids are signed, like all numbers of Spark.
 
     Raises
     ------
     ColumnNotFoundError, SchemaError
-        A column does not exist, or is given twice.
+        A column is missing, or is given twice.
     FilterError
         The filter or an expression is invalid.
     """
@@ -219,7 +219,7 @@ def scan_arguments(options: Options) -> dict[str, Any]:
 
 
 def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]]:
-    """Return the paths in the dataset of the columns of the frame, without computed columns."""
+    """Return the paths in the dataset of the stored columns of the frame."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
     from glaive.scan.projection import SYSTEM_COLUMNS

@@ -1,7 +1,7 @@
 """Write frames: save modes that Spark lacks for Python sources, and safe overwrites.
 
-Spark does not tell a Python source the dataset and the version that a frame reads. The user's
-process finds them in the plan of the frame: through the JVM of a classic session, or in the
+The plan of a frame shows the dataset and the version that the frame reads, but Python sources
+cannot see the plan. The user's process reads it: through the JVM of a classic session, or in the
 messages of Spark Connect.
 """
 
@@ -29,7 +29,7 @@ from glaive.spark.options import (
     Options,
     absolute,
     from_spark,
-    refuse_no_texts,
+    refuse_invalid_strings,
     spark_texts,
     stream_options,
 )
@@ -69,7 +69,7 @@ ROWS = "org.apache.spark.sql.execution.LogicalRDD"
 MAX_REMEMBERED = 1 << 10
 _CHECKPOINTS: dict[str, list[Options]] = {}
 """Sources of the newest checkpoints of this process, by the names of their rows: plans of frames
-over them do not show it.
+over them hide the source.
 """
 
 
@@ -94,7 +94,7 @@ def _name_of(rows: Any) -> str:
 
 
 def frame_sources(frame: DataFrame) -> list[Options]:
-    """Return the reads of a frame, as options with their versions; make no request."""
+    """Return the reads of a frame, as options with their versions."""
     plan: Any = frame
     if _is_of_client(frame):
         return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
@@ -104,7 +104,7 @@ def frame_sources(frame: DataFrame) -> list[Options]:
 def planned_bytes(frame: DataFrame) -> int | None:
     """Return the size of a frame in bytes by Spark's planner; ``None`` with Spark Connect.
 
-    If Spark does not know it, the number is enormous.
+    If Spark lacks the size, the number is enormous.
     """
     if _is_of_client(frame):
         return None
@@ -140,8 +140,8 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
 def _pinned(table: Any) -> Options | None:
     """Return the options with the pinned version of a read of ``spark.read`` or an SQL view.
 
-    Spark keeps the pickled source in a private field. Returns None if this version of Spark has
-    another field, or if the caller gave the schema: then no version is pinned yet.
+    Spark keeps the pickled source in a private field. Returns ``None`` if this version of Spark has
+    another field, or if the caller gave the schema, which defers the choice of the version.
     """
     from py4j.protocol import Py4JError
     from pyspark.cloudpickle import loads
@@ -247,17 +247,17 @@ def write(
 ) -> int:
     """Write a frame as one new version of a dataset, and return its number.
 
-    Tasks write data files, then the driver commits them atomically: readers see all rows or none.
-    A task that runs twice adds its rows once. You may call this function from any thread.
+    Tasks write data files, then the driver commits them atomically: readers see all rows at once. A
+    task that runs twice adds its rows once. You may call this function from any thread.
 
     Parameters
     ----------
     mode
-        ``errorifexists`` raises if the dataset exists, even if another writer creates it
-        meanwhile. ``ignore`` does nothing if the dataset exists. ``append`` adds rows, matching
-        columns by name. ``overwrite`` replaces rows and columns; older versions remain readable.
-        An overwrite by a frame that reads the dataset is a conflict if other writers have
-        committed after the version that the frame reads.
+        ``errorifexists`` raises if the dataset exists, even if another writer creates it meanwhile.
+        ``ignore`` keeps a dataset that exists. ``append`` adds rows, matching columns by name.
+        ``overwrite`` replaces rows and columns; older versions remain readable. An overwrite by a
+        frame that reads the dataset is a conflict if other writers have committed after the version
+        that the frame reads.
     branch
         The branch to write to; default: the main one.
     cluster_by
@@ -273,16 +273,16 @@ def write(
         Mode ``overwrite``: replace only the rows that match this condition in the filter language.
         All rows of the frame must match it. Rows that others append meanwhile stay.
     expected_version
-        Mode ``overwrite``: the version that the frame was made from, if the frame does not show
-        it. A newer version is a conflict.
+        Mode ``overwrite``: the version that the frame was made from, if the frame hides it. A newer
+        version is a conflict.
     txn
-        An application and the number of its transaction, such as ``("nightly", 20260512)``. If the
-        dataset has this number of the application or a higher one, ``write`` writes nothing. A job
-        may thus run again.
+        An application and the number of its transaction, such as ``("nightly", 20260512)``.
+        ``write`` skips the rows if the dataset has this number of the application or a higher one.
+        A job may thus run again.
     job_id
-        Name of this write. If the same job has made a version, ``write`` writes nothing and returns
-        that version. The dataset knows its last 16 named jobs. ``write`` looks for older jobs in
-        the newest 256 versions.
+        Name of this write. If the same job has made a version, ``write`` only returns that version.
+        The dataset knows its last 16 named jobs. ``write`` looks for older jobs in the newest 256
+        versions.
     vector_columns
         Array columns to store as fixed-size lists, as used for embeddings:
         ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
@@ -296,7 +296,7 @@ def write(
         - the types of the same columns in an overwritten dataset;
         - the types of Spark.
     strict_nullability
-        Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
+        Store nullability as Spark reports it in a new dataset. Otherwise all columns are nullable.
     encoding_options
         Encoding of columns: ``{"text": {"compression": "zstd"}}``.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
@@ -309,22 +309,22 @@ def write(
     Returns
     -------
     int
-        The version with the rows. If ``write`` made no version, the newest version: mode ``ignore``
-        found a dataset, the frame to append was empty, or ``txn`` was applied before.
+        The version with the rows. If mode ``ignore`` found a dataset, the frame to append was
+        empty, or ``txn`` was applied before: the newest version.
 
     Raises
     ------
     DatasetExistsError
         The mode is ``errorifexists``, and the dataset exists.
     SchemaError, ColumnNotFoundError
-        The frame does not match the dataset, or a value does not fit its type. The dataset has no
-        new version.
+        The frame does not match the dataset, or a value does not fit its type. The dataset is
+        unchanged.
     CommitConflictError
         Other writers have committed after the version that an overwrite replaces or expects.
     OptionError
-        A mode or option does not exist, or would have no effect.
+        A mode or option is unknown, or has no effect here.
     JobError
-        The cluster lost processes of the job. Nothing was committed.
+        The cluster lost processes of the job. The dataset is unchanged.
 
     Notes
     -----
@@ -359,7 +359,7 @@ def write(
     given["job"] = job = str(uuid4()) if job_id is None else job_id
     texts = spark_texts(given)
     checked = from_spark(texts | {"path": place})
-    refuse_no_texts({"path": place, **texts})
+    refuse_invalid_strings({"path": place, **texts})
     base = open_target(checked)[1]
     if base is not None:
         done = _made_before(checked, base, mode, None if job_id is None else job)
@@ -385,12 +385,12 @@ def _clustered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
-    """Return the version to return if nothing has to be written.
+    """Return the version to return if the write is already done or is to be ignored.
 
     Raises
     ------
     DatasetExistsError
-        The mode requires that the dataset does not exist.
+        The mode requires a new dataset, and the dataset exists.
     """
     if job is not None:
         made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
@@ -438,8 +438,8 @@ def _version_read(
 ) -> int | None:
     """Return the oldest version of a dataset that a frame reads, if it reads it.
 
-    A frame of ``spark.read`` over Spark Connect, or with a schema of the caller, does not show its
-    version: glaive assumes the newest.
+    A frame of ``spark.read`` over Spark Connect, or with a schema of the caller, hides its version:
+    glaive assumes the newest.
     """
     target = open_root(uri, storage).uri
     same = [

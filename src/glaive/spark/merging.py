@@ -156,7 +156,7 @@ class MergeRows(RowTask):
     primary_key: tuple[str, ...] = ()
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
-        """Write new files; commit nothing."""
+        """Write new files and leave the commit to the driver."""
         run = _Run(opened_at(dataset, self.read_version), self)
         try:
             for batch in rows:
@@ -313,14 +313,14 @@ class SmallMerge(RowTask):
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> tuple[Update, dict[str, int]] | None:
-        """Write new files; return the operation and counts; commit nothing.
+        """Write new files; return the operation to commit and the counts.
 
         Memory: the source twice, and about a hundred bytes for each of its rows.
 
         Returns
         -------
         tuple or None
-            ``None``, and no file is written, if the source is too large or has a fault, which a
+            ``None``, before it writes files, if the source is too large or has a fault, which a
             join reports.
         """
         opened = opened_at(dataset, self.read_version)
@@ -352,7 +352,7 @@ class CollectRows(RowTask):
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
     ) -> RowsByFragment:  # tasks get it
-        """Return the rows; write nothing."""
+        """Return the rows."""
         found = RowsByFragment()
         for batch in rows:
             found.add(batch.column(ADDRESS).to_numpy().astype(np.uint64))
@@ -439,7 +439,7 @@ def by_fragment(
     Raises
     ------
     SchemaError
-        Two rows have the same address, or a value does not fit its column.
+        Two rows have the same address, or a value is invalid in its column.
     """
     current = -1
     offsets: list[Any] = []
@@ -481,7 +481,7 @@ def complete(
 def written_rows(
     opened: OpenedVersion, rows: DataFrame, task: MergeRows, job: Job
 ) -> list[MergedRows]:
-    """Run the task of a merge on each partition of a frame; commit nothing.
+    """Run the task of a merge on each partition of a frame, which writes files for a commit.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ def written_rows(
     Raises
     ------
     SchemaError
-        A value can never fit its column.
+        The type of a column has no cast to the stored type.
     """
     runner: Any = job.runner  # runs tasks in a Spark session
     stored = stored_types(opened.manifest.schema)
@@ -554,7 +554,7 @@ def commit_merge(
 
 
 def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
-    """Return all inserted keys; ``None`` without a primary key."""
+    """Return all inserted keys; ``None`` if the dataset lacks a primary key."""
     found = [part.keys for part in parts if part.keys is not None]
     for keys in found[1:]:
         found[0].add_all(keys)

@@ -153,7 +153,7 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
     OptionError
         You gave both a table and a path, or the catalogue lacks a property.
     DatasetNotFoundError
-        The table does not exist.
+        The table is missing.
     UnsupportedFeatureError
         The table would be written, and the catalogue manages its versions.
     """
@@ -225,24 +225,23 @@ class Options:
     storage
         Settings of the object store, from options such as ``storage.aws_region``. Also what the
         dataset may read elsewhere: ``allow_external_blobs`` (``true`` or locations) and
-        ``base_store_params``, as JSON: ``{"s3://bucket/a": {}}``. Both work without the prefix
-        ``storage.``, too.
+        ``base_store_params``, as JSON: ``{"s3://bucket/a": {}}``. For both the prefix ``storage.``
+        is optional.
     columns
         Reading: the columns of the frame, in this order: ``"a,b"`` or a JSON list of names. Or a
-        JSON object of names and expressions: ``{"total": "price * amount"}``.
-        Spark does not push column selection down to Python sources. So all columns are read and
-        transferred unless you give this option.
+        JSON object of names and expressions: ``{"total": "price * amount"}``. Spark reads and
+        transfers all columns of Python sources unless you give this option.
     filter
         Reading: the rows of the frame, in the filter language of glaive: ``"price > 10"``.
     push_filters
         Reading: push down filters from Spark, if the session has
         ``spark.sql.python.filterPushdown.enabled``. Use it only for frames that serve one query:
         Spark 4.3 reuses the plan of the first query on a frame. After
-        ``frame.where("id < 9").count()``, ``frame.count()`` would return 9 as well.
-        ``filter`` has no such effect.
+        ``frame.where("id < 9").count()``, ``frame.count()`` would return 9 as well. ``filter`` is
+        safe in this respect.
     limit
-        Reading: only the first rows of the frame. Without a filter or an order, tasks share these
-        rows; otherwise one task reads them.
+        Reading: only the first rows of the frame. With a filter or an order, one task reads these
+        rows; otherwise tasks share them.
     order_by
         Reading: columns to sort by, ``"a,b"`` or a JSON list of names and objects:
         ``[{"column_name": "price", "ascending": false}]``. One task reads and sorts; use it with
@@ -266,8 +265,8 @@ class Options:
         Reading: the tag of a version.
     asof
         Reading: the newest version created before this point in time, such as
-        ``"2026-05-01T12:00:00Z"``; local time without a zone. Also ``timestampAsOf`` and
-        ``timestamp``.
+        ``"2026-05-01T12:00:00Z"``. The default time zone is the local one. Also ``timestampAsOf``
+        and ``timestamp``.
     batch_size
         Reading: rows per Arrow batch; default: by the width of the rows.
     split_bytes
@@ -289,7 +288,7 @@ class Options:
         Writing: metadata of columns that Spark's plan has lost, as JSON.
         :func:`glaive.spark.write` sets it.
     decimals
-        Writing: integer columns that are decimals without their scale, as JSON:
+        Writing: integer columns that hold the unscaled values of decimals, as JSON:
         ``{"price": "15,2"}``. :func:`glaive.spark.write` sets it.
     expected_version
         Overwriting: the version that the rows were made from. If the dataset has a newer version
@@ -302,11 +301,12 @@ class Options:
     replace_where
         Overwriting: replace only the rows that match this filter, with rows that match it.
     txn_app_id, txn_version
-        Writing: an application and a number that it increases. If the dataset has recorded that
-        number of the application, or a higher number, nothing is written. Also ``txnAppId``,
+        Writing: an application and a number that it increases. The write is skipped if the dataset
+        has recorded that number of the application, or a higher number. Also ``txnAppId``,
         ``txnVersion``.
     strict_nullability
-        Writing a new dataset: keep Spark's "not null"; otherwise all columns are nullable.
+        Writing a new dataset: store nullability as Spark reports it; otherwise all columns are
+        nullable.
     must_not_exist
         Writing: raise if the dataset exists or another writer creates it meanwhile.
     case_sensitive
@@ -316,14 +316,14 @@ class Options:
         Writing: the encoding of columns, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
         Writing: a unique identifier of this write, stored in the transaction property
-        ``glaive.job``; default: generated. It does not prevent a second write; ``job_id`` does.
+        ``glaive.job``; default: generated. To prevent a second write, use ``job_id``.
     job_id
-        Writing: a name of this write. If a job of this name has made a version, nothing is
-        written. The dataset records the names of its last jobs with a name.
+        Writing: a name of this write. The write is skipped if a job of this name has made a
+        version. The dataset records the names of its last jobs with a name.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: see :func:`glaive.write_dataset`.
     identity
-        Reading: the identity of ``version`` when it was pinned; not an option of Spark.
+        Reading: the identity of ``version`` when it was pinned; internal.
     """
 
     uri: str = field(repr=False)  # a URL may have a password
@@ -375,7 +375,7 @@ class Options:
 
 
 _OTHERWISE = ("uri", "storage", "identity")
-"""Fields of :class:`Options` that are not options of Spark."""
+"""Fields of :class:`Options` that Spark has no option for."""
 
 
 @cache
@@ -437,8 +437,8 @@ class StreamOptions:
     Parameters
     ----------
     starting_version
-        ``startingVersion``: the first version whose changes are read; ``latest`` for versions
-        after the newest. A stream without it starts with all rows of the newest version.
+        ``startingVersion``: the first version whose changes are read; ``latest`` for versions after
+        the newest. By default a stream starts with all rows of the newest version.
     starting_timestamp
         ``startingTimestamp``: the first version created at or after this point in time.
     ending_version, ending_timestamp
@@ -527,13 +527,13 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     return StreamOptions(**values), others
 
 
-def refuse_no_texts(options: Mapping[str, str]) -> None:
-    """Refuse strings that are not UTF-8, as from undecodable file names or half pairs in JSON.
+def refuse_invalid_strings(options: Mapping[str, str]) -> None:
+    """Refuse strings with half surrogate pairs, as from undecodable file names or JSON.
 
     Raises
     ------
     OptionError
-        A string is not UTF-8. Spark would only say that an error occurred.
+        A string has half a surrogate pair. Spark would only say that an error occurred.
     """
     for key, text in options.items():
         try:
@@ -555,7 +555,7 @@ def _permissions(storage: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Convert Python values (lists, booleans, a schema) to strings for Spark; omits None."""
+    """Convert Python values (lists, booleans, a schema) to strings for Spark; omit ``None``."""
     strings: dict[str, str] = {}
     for name, value in options.items():
         if value is None:

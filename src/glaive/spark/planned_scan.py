@@ -1,12 +1,12 @@
 """Scans as tasks of a query, so that Spark knows their size and reads equal scans once.
 
 To Spark 4.3 every scan of a Python source has an unknown size and differs from all others. So Spark
-never broadcasts it, and reads it again wherever a plan repeats it. A function over a range of
-numbers avoids both. Each part has a number, and the length of the range makes Spark estimate the
-right size. Equal scans of a query are one function.
+shuffles even a small scan for a join, and reads it again wherever a plan repeats it. A function
+over a range of numbers avoids both. Each part has a number, and the length of the range makes Spark
+estimate the right size. Equal scans of a query are one function.
 
 Decimals of at most 18 digits travel as integers, which Java reads at a tenth of the cost. Spark's
-generated code converts them back. No SQL function does this, so only classic sessions can use it.
+generated code converts them back, through the JVM of a classic session: SQL lacks this function.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
 # --- Aggregates of the rows of a task: a row per group, which Spark aggregates further --
 # Sums are exact. glaive adds decimals as 64-bit integers if the values of a batch allow it, or else
-# as wider integers. If the sum of a column might not fit its type, each row is passed on as its own
-# group.
+# as wider integers. If the sum of a column might overflow, each row is passed on as its own group.
 
 AGGREGATE_SETTING = "spark.glaive.partialAggregates"
 """Setting of a session: with ``false``, Spark aggregates all rows itself."""
@@ -57,7 +56,7 @@ MAX_HELD = 1 << 17
 """Groups that a task holds to add others to them."""
 
 MIN_ROWS = 4
-"""Minimum average rows per group; with fewer, holding groups does not pay off."""
+"""Minimum average rows per group; with fewer, holding groups costs more than it saves."""
 
 MAX_LONG = 1 << 63
 
@@ -88,7 +87,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``left + right``, ``left - right`` or ``left * right``, without loss of digits."""
+    """``left + right``, ``left - right`` or ``left * right``, with all digits."""
 
     op: Literal["+", "-", "*"]
     left: Value
@@ -112,7 +111,7 @@ class Aggregate:
     Parameters
     ----------
     kind
-        ``count`` counts rows whose ``value`` is not null.
+        ``count`` counts rows with a valid ``value``.
     value
         ``None`` for all rows, only with ``count``. Arithmetic only with ``sum``.
     """
@@ -159,7 +158,7 @@ class PartialAggregates:
             yield from self._together(held).to_batches()
 
     def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the groups of a batch, or its rows unchanged if a sum might not fit its type."""
+        """Return the groups of a batch, or its rows unchanged if a sum might overflow."""
         arrays, fitting = [], True
         for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True):
             values, fits = _values(aggregate, kind, batch)
@@ -170,7 +169,7 @@ class PartialAggregates:
         return self._grouped(table) if fitting else self._typed(table)
 
     def _together(self, tables: list[pa.Table]) -> pa.Table:
-        """Join groups with equal keys, unless a sum might not fit its type."""
+        """Join groups with equal keys, unless a sum might overflow."""
         if len(tables) == 1:
             return tables[0]
         table = pa.concat_tables(tables)
@@ -266,7 +265,7 @@ class _Whole(NamedTuple):
 
 
 def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:
-    """Return unscaled values as ``int64``; ``None`` if some might not fit."""
+    """Return unscaled values as ``int64``; ``None`` if some might overflow."""
     if isinstance(value, Leaf):
         column = batch.column(value.name)
         is_decimal = pa.types.is_decimal(column.type)
@@ -341,7 +340,7 @@ NUMBER_BYTES = 8
 """Bytes that Spark's planner expects of a number in a range, and of a function over it."""
 
 MAX_NUMBERS = 1 << 30
-"""Maximum length of the range. Each number takes 1 ns; Spark never broadcasts 8 GiB."""
+"""Maximum length of the range. Each number takes 1 ns; Spark broadcasts less than 8 GiB."""
 
 MAX_REMEMBERED = 1 << 14
 _SCANS: dict[str, Options] = {}
@@ -360,7 +359,7 @@ class ScanFunction:
     step
         Distance between the numbers of parts.
     as_integers
-        Decimals to return without their scale, as int64.
+        Decimals to return as unscaled ``int64``.
     aggregates
         Groups to return instead of the rows.
     """
@@ -408,7 +407,7 @@ def planned_scan(
     Parameters
     ----------
     options
-        Options with the version pinned, and without a search.
+        Options with a pinned version. They request a scan, as opposed to a search.
     dataset
         That version.
     aggregates
@@ -450,7 +449,7 @@ def options_of(name: str) -> Options | None:
 
 
 def _shown(reader: LanceReader) -> str:
-    """Return name and filter of a dataset, without storage options and passwords."""
+    """Return name and filter of a dataset; omit storage options and passwords."""
     name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
 

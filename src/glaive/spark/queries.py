@@ -1,8 +1,8 @@
 """SQL over datasets: glaive reads only the columns and rows that the query needs.
 
-Spark does not tell Python sources the columns of a query, and its filters are not safe to use. So
-glaive parses the query and makes a frame for each of its tables. Spark runs the user's text with
-these frames.
+Spark hides the columns of a query from Python sources, and its pushed filters are unsafe. So glaive
+parses the query and makes a frame for each of its tables. Spark runs the user's text with these
+frames.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _NODES = (
     exp.Sub,
     exp.Sum,
 )
-"""Expressions that sqlglot writes as it read them; others are not evaluated per group."""
+"""Expressions that sqlglot writes as it read them; only these are evaluated per group."""
 
 _OPERATORS: dict[Any, Literal["+", "-", "*"]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
@@ -212,7 +212,7 @@ def grouped_query(use: TableUse, schema: StructType, empty: DataFrame) -> Groupe
     schema
         Columns of the table.
     empty
-        A frame with these columns and no rows, for types.
+        An empty frame with these columns, for types.
 
     Returns
     -------
@@ -454,7 +454,7 @@ def grouped_frame(
     options: Options,
     dataset: LanceDataset,
 ) -> GroupedFrame | None:
-    """Replace the select of a table by groups from tasks; Spark analyses, but reads no rows.
+    """Replace the select of a table by groups from tasks; Spark only analyses it.
 
     Parameters
     ----------
@@ -500,7 +500,7 @@ def grouped_frame(
 def _of_empty(
     spark: SparkSession, query: str, span: tuple[int, int], use: TableUse, empty: DataFrame
 ) -> DataFrame:
-    """Run the select as written over no rows."""
+    """Run the select as written over an empty table."""
     name = use.table.this
     before, after = query[span[0] : name.meta["start"]], query[name.meta["end"] + 1 : span[1]]
     alias = "" if use.table.alias else f" AS {quoted_name(name.name)}"
@@ -508,7 +508,7 @@ def _of_empty(
 
 
 def _escaped(text: str) -> str:
-    """Escape a text so that Spark finds no placeholders in it."""
+    """Escape placeholders of Spark in a text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -563,8 +563,8 @@ def sql(
     Parameters
     ----------
     query
-        A query in Spark's SQL. Names that are not among ``tables`` are Spark's views and tables. A
-        path may also name a dataset: ``lance.`/data/flights.lance` ``.
+        A query in Spark's SQL. Other names than in ``tables`` are Spark's views and tables. A path
+        may also name a dataset: ``lance.`/data/flights.lance` ``.
     tables
         Path or URI of each dataset by its name in the query, or a mapping of ``uri`` and options
         of :func:`read`: ``flights={"uri": "flights.lance", "version": 3}``.
@@ -574,12 +574,11 @@ def sql(
     MissingDependencyError
         sqlglot is not installed.
     OptionError
-        The statement changes a dataset, which Spark's SQL cannot do. The message says what to call
-        instead.
+        The statement changes a dataset. The message says what to call instead.
     DatasetNotFoundError, NotFoundError
-        The dataset or the version does not exist.
+        The dataset or the version is missing.
     ColumnNotFoundError
-        A column of the query does not exist.
+        A column of the query is missing.
 
     Notes
     -----
@@ -841,7 +840,7 @@ def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -
     Raises
     ------
     OptionError
-        Spark's SQL cannot run the statement; the message names an alternative.
+        Spark's SQL lacks the statement; the message names an alternative.
     """
     kind = type(statement).__name__
     names = {table.name.lower() for table in statement.find_all(exp.Table)}

@@ -47,8 +47,8 @@ from glaive.spark.versions import (
 
 # --- Tests of single columns that follow from a condition of a query --------------------
 # Spark evaluates the condition unchanged. glaive takes a test from it only if it follows by logic
-# alone and compares with a literal constant. glaive does not calculate what Spark calculates, as
-# Spark's types have other digits.
+# alone and compares with a literal constant. Spark's calculations stay with Spark, as its types
+# have other digits.
 
 COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
     exp.EQ: (EqualTo, EqualTo),
@@ -92,7 +92,7 @@ def conditions(
     Parameters
     ----------
     condition
-        The parsed condition; it is not changed.
+        The parsed condition; unchanged.
     alias
         Qualifier of columns of the table.
     schema
@@ -216,7 +216,7 @@ def _constant(node: Any, data_type: DataType) -> Any:
 
 
 def _decimal(text: str, data_type: DecimalType) -> Decimal | None:
-    """Return a number with the digits of a column, if it has no more digits."""
+    """Return a number as a decimal of a column, if the column has enough digits."""
     whole, _, fraction = text.partition(".")
     digits = data_type.precision - data_type.scale
     if len(fraction.rstrip("0")) > data_type.scale or len(whole.lstrip("0")) > digits:
@@ -301,7 +301,7 @@ def table_uses(
     Parameters
     ----------
     query
-        The parsed query; it is not changed.
+        The parsed query; unchanged.
     text
         The text of the query.
     schemas
@@ -412,7 +412,7 @@ def select_span(query: str, table: Any) -> tuple[int, int] | None:
 
 
 def _unmatched(tokens: Sequence[Any], positions: range, opening: Any, closing: Any) -> int | None:
-    """Return the first closing token without an opening token before it."""
+    """Return the first closing token that lacks its opening token."""
     depth = 0
     for at in positions:
         kind = tokens[at].token_type
@@ -430,8 +430,8 @@ def clause(node: Any, name: str) -> Any:
 def _selects_all(select: Any, table: Any) -> bool:
     """Return whether ``*`` means the columns of a table in a select.
 
-    It does not in ``count(*)`` and in ``exists (select * …)``, which only asks for rows. In a
-    nested query it means the columns of that query's tables.
+    Exceptions are ``count(*)`` and ``exists (select * …)``, which only asks for rows. In a nested
+    query it means the columns of that query's tables.
     """
     for star in select.find_all(exp.Star):
         around = star.find_ancestor(exp.Select)
@@ -514,7 +514,7 @@ def _own_columns(
 def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | Compared], bool]:
     """Return tests in ``where`` that rows of a table must pass, and whether they are equivalent.
 
-    No test is true for null, so no test is true for rows that an outer join makes up.
+    All tests are false for null, so they drop rows that an outer join makes up.
     """
     if not _shows_its_rows(select, table):
         return [], False

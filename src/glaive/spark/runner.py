@@ -53,8 +53,8 @@ def tasks_function(
     """Return the function that executes the tasks of rows and returns their results.
 
     The columns of a row: its number, the driver's release, the pickled dataset, and a compressed
-    pickle of a list of tasks. Tasks that need no dataset get ``None``. A worker with another
-    version of glaive or Python raises an error and does nothing.
+    pickle of a list of tasks. The dataset is optional. A worker with another version of glaive or
+    Python raises an error before it runs a task.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def _shared_value(pickled: bytes) -> Any:
 
 
 def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, list[Any]]]:
-    """Yield tasks of this worker with their dataset or None; check the driver's release."""
+    """Yield tasks of this worker with their dataset or ``None``; check the driver's release."""
     for batch in batches:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
@@ -192,8 +192,8 @@ class SparkRunner:
     def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
         """Divide the fragments of a version by bytes of files and by cores.
 
-        Reads no files and takes no time per fragment in Python. From 1 TiB on, it requests the size
-        of the largest file.
+        Computes the parts from arrays of the manifest. From 1 TiB on, it requests the size of the
+        largest file.
         """
         manifest = dataset.manifest
         if not manifest.num_fragments:
@@ -210,8 +210,8 @@ class SparkRunner:
     ) -> list[R]:
         """Execute tasks in the cluster; return results in the order of the tasks.
 
-        ``dataset`` may be None for tasks that need none. With ``shared``, each task gets this value
-        as a second argument.
+        ``dataset`` may be ``None`` if the tasks ignore it. With ``shared``, each task gets this
+        value as a second argument.
 
         Raises
         ------
@@ -263,7 +263,7 @@ class SparkRunner:
     def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
         """Execute a task on each partition of a frame; return the results in any order.
 
-        A partition without rows may or may not give a result.
+        An empty partition may give a result.
         """
         work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
         with as_glaive_errors():
@@ -275,8 +275,8 @@ class SparkRunner:
 def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
     """Call ``frame.mapInArrow`` for columns of any names.
 
-    Spark parses a name as an expression. It does not find ``a`b``, takes ``*`` for every column,
-    and may find another column for a name in backticks.
+    Spark parses a name as an expression. It misses ``a`b``, takes ``*`` for every column, and may
+    find another column for a name in backticks.
     """
     names = frame.columns
     plain = all(map(str.isidentifier, names))
@@ -326,7 +326,7 @@ def parts_for(total_bytes: int, parallelism: int) -> int:
 
 
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:
-    """Pickle the version for tasks, without its manifest; ``None`` before the first version.
+    """Pickle the version for tasks; leave its manifest out. ``None`` before the first version.
 
     Workers cache datasets by these bytes, which include the identity of the version. A dataset or
     branch that is deleted and created again has other rows under the same path and number.
@@ -350,8 +350,7 @@ def _cores(spark: SparkSession) -> int:
 _SO_FAR = "What it had committed before, if anything, stays"
 
 LOOK_BACK = 256
-"""Number of newest versions to search for the commit of a job that the newest manifest does not
-name."""
+"""Number of newest versions to search for the commit of a job that the newest manifest omits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +366,7 @@ class SparkJob:
     named
         Whether the caller chose the id, so that an earlier run may have made a version.
     transaction
-        Transaction of an application: nothing is done if the dataset has it, or a later one.
+        Transaction of an application: the change is skipped if the dataset has it, or a later one.
     """
 
     spark: SparkSession
@@ -386,7 +385,7 @@ class SparkJob:
         Raises
         ------
         OptionError
-            The id is not a string or is empty, or ``txn`` is not a transaction.
+            The id is empty or has another type than ``str``, or ``txn`` is invalid.
         """
         given: object = job_id
         transaction = given_transaction(txn)
@@ -428,7 +427,8 @@ class SparkJob:
             Plans, runs tasks and commits; called again on the newest version if other writers
             changed the same rows.
         several_commits
-            Whether the change may commit more than once, so that a version may not be its only one.
+            Whether the change may commit more than once, so that a version may be its first of
+            several.
 
         Returns
         -------
@@ -438,8 +438,8 @@ class SparkJob:
         Raises
         ------
         JobError
-            The cluster lost processes of the job. Nothing was committed; with several commits,
-            nothing after the last of them.
+            The cluster lost processes of the job. The dataset keeps its version; with several
+            commits, the version of the last one.
         """
         dataset.checkout_latest()
         done = self.made(dataset, several_commits=several_commits)
@@ -468,8 +468,8 @@ class SparkJob:
 
         Returns the newest version if it has the job's transaction of an application, or if clean-up
         removed the version of the job. Makes at most one request. Exception: for ids that the
-        caller chose, one request for each newest version whose job the newest manifest does not
-        name. With several commits, one request for each newest version.
+        caller chose, one request for each newest version whose job the newest manifest omits. With
+        several commits, one request for each newest version.
         """
         since = max(0, dataset.version - LOOK_BACK)
         return self._made(dataset.store, dataset.manifest, since, several_commits)
@@ -494,7 +494,7 @@ class SparkJob:
         return find_transaction(store, since, JOB, self.id, until=until, known=newest.version)
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:
-        """Return the counts that this job recorded; empty if it made no version."""
+        """Return the counts that this job recorded; empty before it made a version."""
         transaction = read_transaction(dataset.store, dataset.manifest)
         if transaction is None or transaction.properties.get(JOB) != self.id:
             return {}
@@ -507,7 +507,7 @@ def given_transaction(txn: object) -> AppTransaction | None:
     Raises
     ------
     OptionError
-        The value is not ``None`` or a pair of a name and a number.
+        The value is not a pair of a name and a number.
     """
     match txn:
         case None:

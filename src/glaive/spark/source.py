@@ -79,7 +79,7 @@ WINDOW_BYTES = 128 << 20
 class LancePartition(InputPartition):
     """The part one task reads, as a tuple of plain values: batch size, fragments, row range.
 
-    Without fragments it is the result of a whole search, which cannot be divided.
+    ``fragments`` is empty for the result of a search, which one task reads as a whole.
     """
 
     def __init__(self, batch_size: int, part: Part | None) -> None:
@@ -109,7 +109,7 @@ class LanceReader(DataSourceReader):
 
     @without_inner_frames
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the parts to read; no parts if no row can match."""
+        """Return the parts to read; empty if all rows fail the filters."""
         dataset = open_dataset(self.options)
         if self._matches_nothing(dataset):
             return []
@@ -184,7 +184,7 @@ class LanceReader(DataSourceReader):
         }
         if not fragments:
             return arguments
-        del arguments["limit"]  # the part has no more rows
+        del arguments["limit"]  # the part ends here
         return arguments | {
             "columns": self._columns(),
             "with_row_id": False,  # named by the columns, if at all
@@ -194,7 +194,7 @@ class LanceReader(DataSourceReader):
         }
 
     def _is_one_search(self) -> bool:
-        """Return whether tasks cannot divide the rows by position."""
+        """Return whether one task has to read all rows, as in a search."""
         options = self.options
         searches = bool(options.order_by or options.nearest or options.full_text_query)
         return searches or (options.limit is not None and self.filter is not None)
@@ -225,9 +225,9 @@ class LanceReader(DataSourceReader):
 class PushingReader(LanceReader):
     """A reader that accepts filters from Spark.
 
-    This is a separate class because Spark rejects readers with ``pushFilters`` if the session does
-    not set ``spark.sql.python.filterPushdown.enabled``. Use it only on request: Spark 4.3 caches
-    the partitions of the first query on a frame and reuses them for later queries, whatever their
+    This is a separate class because Spark rejects readers with ``pushFilters`` unless the session
+    sets ``spark.sql.python.filterPushdown.enabled``. Use it only on request: Spark 4.3 caches the
+    partitions of the first query on a frame and reuses them for later queries, whatever their
     filters.
     """
 
@@ -261,7 +261,7 @@ def _may_have_large_values(schema: StructType) -> bool:
 
 
 def _conjunction(filters: Sequence[str]) -> str | None:
-    """Combine filters with ``and``; None without filters."""
+    """Combine filters with ``and``; ``None`` if empty."""
     if len(filters) < 2:
         return filters[0] if filters else None
     from glaive.expr.parse import parse, render
@@ -389,7 +389,7 @@ class GlaiveDataSource(LanceDataSource):
 def _supports_pushdown() -> bool:
     """Return whether the caller is the Spark module that pushes filters down.
 
-    Other callers reject readers that accept filters, even without filters.
+    Other callers reject readers that accept filters.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyspark has no other way
     while frame is not None:

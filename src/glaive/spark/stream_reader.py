@@ -1,7 +1,7 @@
 """Read streams and batch change feeds.
 
 For a query Spark keeps one reader in a separate process, which plans the batches. Tasks get copies
-that only read. Spark hides errors of the constructor, so the constructor opens nothing.
+that only read. Spark hides errors of the constructor, so the methods open the dataset.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ if TYPE_CHECKING:
 
 
 # --- Offsets of the source: how far a stream has read, and its dataset ------------------
-# Spark records where each batch ends, and starts the next batch there. It does not record where the
-# first batch starts. If a query stops in that batch, Spark asks again, when the dataset may have
-# more versions. So the end of the first batch also records its start.
+# Spark records where each batch ends, and starts the next batch there. It omits where the first
+# batch starts. If a query stops in that batch, Spark asks again, when the dataset may have more
+# versions. So the end of the first batch also records its start.
 #
 # Another dataset in the same location has the same version numbers. So the end of a batch also
 # records the identity of its last version:
 # :attr:`glaive.format.manifest.Manifest.identity`.
 
 _INITIAL: Final = "initial"
-"""Entry of the offset where a query without batches starts."""
+"""Entry of the offset where a new query starts."""
 
 _START: Final = "start"
 """Entry of the end offset of the first batch: its start."""
@@ -87,7 +87,7 @@ class Position:
     Parameters
     ----------
     version
-        The version whose rows come next; it may not exist yet.
+        The version whose rows come next; it may be in the future.
     index, row
         Number of its next task, and the first physical row of that task, 0 for all rows.
     snapshot
@@ -135,7 +135,7 @@ class Position:
 
 
 def initial(start: Position) -> dict[str, Any]:
-    """Return the offset where a query without batches starts."""
+    """Return the offset where a new query starts."""
     return {**start.to_spark(), _INITIAL: True}
 
 
@@ -230,7 +230,7 @@ def default_limit(options: StreamOptions) -> ReadLimit:
     """Return the limit of the options, for Spark, which supports one limit at a time.
 
     If the options have several limits, glaive obeys all of them whenever Spark passes this limit.
-    Spark before 4.2 passes no limits.
+    Spark passes limits since 4.2.
     """
     from pyspark.sql.streaming import datasource as limits
 
@@ -342,7 +342,7 @@ class Timeline:
     def identity(self, number: int) -> VersionIdentity | None:
         """Return the identity of a planned version; at most one request.
 
-        Returns ``None`` if the version does not exist, or was cleaned up.
+        Returns ``None`` if the version is missing, or was cleaned up.
         """
         for known in (self._newest, self._before):
             if known is not None and known.version == number:
@@ -370,7 +370,7 @@ class Timeline:
         VersionNotFoundError
             The version, or the version before it, was cleaned up.
         OptionError
-            The version updates or deletes rows, and no option tells how to read it.
+            The version updates or deletes rows, and an option has to tell how to read it.
         """
         key = (position.version, position.snapshot)
         found = self._plans.get(key)
@@ -428,7 +428,7 @@ def first_since(store: ObjectStore, text: str) -> int:
     Raises
     ------
     OptionError
-        No version is so new, or ``text`` is not a point in time.
+        All versions are older, or ``text`` is not a point in time.
     """
     moment = _moment("startingTimestamp", text)
     versions = describe_versions(store)
@@ -674,7 +674,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @without_inner_frames
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return where a query without a checkpoint starts."""
+        """Return where a query with a new checkpoint starts."""
         self._reached = initial(self._planned().first())
         return self._reached
 
@@ -684,7 +684,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Return where the next batch ends.
 
-        Spark 4.0 and 4.1 do not pass its start: it is the end of the last batch they planned.
+        Spark 4.0 and 4.1 omit its start: it is the end of the last batch they planned.
         """
         plan = self._planned()
         start = start or self._reached or initial(plan.first())
@@ -784,7 +784,7 @@ class _StreamPlan:
         return self._timeline.newest(known) if self._target is None else self._target
 
     def stop_at_newest(self) -> None:
-        """Read no later versions than the newest now."""
+        """Read up to the version that is the newest now."""
         self._target = self._timeline.newest()
 
     def batch_end(self, offset: dict[str, Any], limit: ReadLimit | None) -> Position:
@@ -814,8 +814,7 @@ class _StreamPlan:
     def expect_same(self, offset: dict[str, Any]) -> None:
         """Raise if another dataset has replaced the dataset that was read up to an offset.
 
-        Makes one request, or none for the batch that was planned last. A cleaned-up version proves
-        nothing.
+        Makes one request, or none for the batch that was planned last. A cleaned-up version passes.
         """
         identity = identity_of(offset)
         if identity is None or identity == self._last:
@@ -827,7 +826,7 @@ class _StreamPlan:
             raise self._is_another(f"up to version {identity[0]}, and another one is there now")
 
     def _expect_version(self, number: int) -> None:
-        """Raise if the dataset never had this version: the newest version is never cleaned up."""
+        """Check that the dataset has had this version: clean-up keeps the newest version."""
         newest = self._timeline.newest(number)
         if newest < number:
             raise self._is_another(f"up to version {number}, but its newest version is {newest}")

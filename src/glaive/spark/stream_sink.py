@@ -1,9 +1,9 @@
 """The sink: each batch of a stream becomes one version, exactly once.
 
 Tasks write data files. The driver commits them with the name of the application and the number of
-the batch. Spark repeats a batch if it does not know that the batch was committed: after a crash, or
-an error in the acknowledgement. Then the newest version shows that the batch was applied, and the
-next clean-up removes the files of the second attempt.
+the batch. Spark repeats a batch if the acknowledgement of its commit is missing: after a crash, or
+after an error. Then the newest version shows that the batch was applied, and the next clean-up
+removes the files of the second attempt.
 
 Spark makes a new writer for the tasks of each batch, and another writer, in another process, for
 its commit. Messages of the tasks carry all that the commit must know about them.
@@ -76,8 +76,8 @@ def application_id(
 ) -> str:
     """Return the option ``txnAppId``, or the id of the query, which its checkpoint keeps.
 
-    A query that starts with a new checkpoint has a new id. So its batches cannot be confused with
-    batches of the earlier query.
+    A query that starts with a new checkpoint has a new id. So its batches are distinct from batches
+    of the earlier query.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def application_id(
     Raises
     ------
     OptionError
-        The option and the checkpoint are missing, or the checkpoint cannot be read here.
+        The option and the checkpoint are missing, or the checkpoint is unreadable here.
     """
     if given is not None:
         return given
@@ -117,7 +117,7 @@ def application_id(
 
 # --- Upserts of streams: tasks write the rows of a batch to files, the commit merges them
 # Tasks write the rows of a batch to data files that no version refers to. The commit reads them
-# from there, so no row passes through the messages of the tasks. Then it removes the files.
+# from there, so messages of the tasks carry only their paths. Then it removes the files.
 
 _WINDOW = 64 * 1024
 
@@ -128,7 +128,7 @@ def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, wh
     Raises
     ------
     ColumnNotFoundError
-        A key or the order is not a column.
+        A column of the keys or the order is missing.
     """
     for name in (*keys, *([] if order_by is None else [order_by])):
         if name not in columns.names:
@@ -187,8 +187,8 @@ def _last_of_each_key(
 ) -> np.ndarray[Any, Any] | None:
     """Return positions of the last row of each key, ascending; ``None`` if keys never repeat.
 
-    Rows with a null in their key match nothing; all of them are kept. Holds the columns of keys and
-    order of one batch in memory.
+    Rows with a null in their key are unequal to all others; all of them are kept. Holds the columns
+    of keys and order of one batch in memory.
     """
     wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
     read: Any = Scanner.of(staged, columns=list(wanted)).to_table()
@@ -282,7 +282,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         OptionError
             A later batch was applied: the checkpoint is older, and its rows may differ.
         StoreError
-            This process cannot see the files of the tasks.
+            The files of the tasks are invisible to this process.
         """
         transaction = AppTransaction(self.app_id, batchId)
         newest = self._newest()
@@ -304,7 +304,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         self._compact()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Remove the files of a batch whose tasks failed, if no version can refer to them."""
+        """Remove the files of a batch whose tasks failed, if the batch is uncommitted."""
         plan = self.job.plan
         fragments = written_fragments(messages)
         if not fragments:
@@ -361,7 +361,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     def _merge(self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction) -> None:
         if self._newest() is None:
-            commit_plan(plan, ())  # without the transaction: the rows come with the merge
+            commit_plan(plan, ())  # the transaction comes with the merge, as do the rows
         newest = open_latest(plan.store)
         staged = staged_rows(plan, fragments, newest.wire.base_paths)
         keys, order_by = self.options.merge_keys, self.options.merge_order_by

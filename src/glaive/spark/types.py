@@ -1,9 +1,9 @@
-"""Conversion between Arrow types and Spark types, in both directions, without losing types.
+"""Lossless conversion between Arrow types and Spark types, in both directions.
 
-Spark has fewer types than a dataset: no unsigned or half-precision numbers, no fixed-size lists,
-only one width of offsets. Reading widens such types and records their names in the metadata of
-the Spark column. Select, filter, join and cache preserve it. Writing uses this metadata to store
-the original type again.
+Spark has fewer types than a dataset: it lacks unsigned and half-precision numbers, fixed-size
+lists, and 64-bit offsets. Reading widens such types and records their names in the metadata of the
+Spark column. Select, filter, join and cache preserve it. Writing uses this metadata to store the
+original type again.
 
 The key includes the path within the type. ``lance:arrow_type`` is the column itself,
 ``lance:arrow_type.element`` the items of its list, ``.key`` and ``.value`` the parts of a map.
@@ -80,7 +80,7 @@ def to_spark(schema: pa.Schema) -> StructType:
     Raises
     ------
     SchemaError
-        Spark cannot represent the type of a column.
+        Spark has no type for a column.
     """
     return StructType([_to_spark_field(column, column.name) for column in schema])
 
@@ -101,10 +101,10 @@ def spark_arrow_schema(schema: StructType) -> pa.Schema:
 def to_arrow(schema: StructType, *, strict_nullability: bool = False) -> pa.Schema:
     """Return the schema for storing a frame: types recorded in metadata, else the plain types.
 
-    A recorded type that no longer fits the column, after a cast, is ignored. All columns and their
-    parts are nullable, as a later write may have nulls, unless ``strict_nullability``.
+    A recorded type is ignored if the column was cast afterwards. All columns and their parts are
+    nullable, as a later write may have nulls, unless ``strict_nullability``.
     """
-    spark_arrow_schema(schema)  # fails for types without an Arrow equivalent
+    spark_arrow_schema(schema)  # fails for types that Arrow lacks
     return pa.schema([_to_arrow_field(field, strict=strict_nullability) for field in schema])
 
 
@@ -122,7 +122,7 @@ def stored_schema(
     Raises
     ------
     SchemaError
-        A column does not exist or is not an array; an entry does not have this form.
+        A column is missing or has another type than an array; an entry has another form.
     """
     arrow = to_arrow(schema, strict_nullability=strict_nullability)
     for entry in vector_columns:
@@ -222,7 +222,7 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
 
 
 def spark_decimal(data_type: Any) -> DecimalType | None:
-    """Return the Spark decimal with all values of a type; None if it has too many digits.
+    """Return the Spark decimal with all values of a type; ``None`` if it has too many digits.
 
     Spark's scales are between 0 and the precision: ``decimal(5, -2)`` becomes ``decimal(7, 0)``.
     """
@@ -352,10 +352,10 @@ def _named(name: str, spark: DataType) -> pa.DataType | None:
 
 
 def same_type(first: DataType, other: DataType) -> bool:
-    """Compare types without nullability."""
+    """Compare types; ignore nullability."""
     if isinstance(first, ArrayType) and isinstance(other, ArrayType):
         return same_type(first.elementType, other.elementType)
-    kinds = (TimeType, DayTimeIntervalType, StringType)  # collations do not change stored bytes
+    kinds = (TimeType, DayTimeIntervalType, StringType)  # collations have the same stored bytes
     return first == other or any(isinstance(first, t) and isinstance(other, t) for t in kinds)
 
 
@@ -400,7 +400,7 @@ def _value_type(name: str, entry: str) -> pa.DataType:
 
 
 def without_case(names: Sequence[str]) -> dict[str, str]:
-    """Return names by their lower case, without names that differ in case only."""
+    """Return names by their lower case; omit names that differ in case only."""
     times = Counter(name.lower() for name in names)
     return {name.lower(): name for name in names if times[name.lower()] == 1}
 
@@ -450,7 +450,7 @@ def two_values(column: str, name: str) -> OptionError:
 
 
 def refuse_same_without_case(names: Iterable[str], there: Sequence[str], what: str) -> None:
-    """Refuse new columns that Spark cannot tell from existing columns.
+    """Refuse new columns whose names differ from existing columns in case only.
 
     Raises
     ------
@@ -535,7 +535,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
     Raises
     ------
     SchemaError
-        A type can never be stored.
+        A type is incompatible.
     """
     for field in target:
         fault = _misfit(source.field(field.name).type, field.type, field.name)
@@ -548,7 +548,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
 
 
 def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
-    """Return the part of a column that can never be stored, with the stored type and its own."""
+    """Return the part of a column with an incompatible type, with the stored type and its own."""
     types = pa.types
     if is_json(target) and types.is_struct(source) and is_variant(source):
         return None

@@ -1,7 +1,7 @@
 """The differences between releases of Spark 4. Other modules import here what a release may lack.
 
-glaive looks for a feature, not for the number of a release. If Spark has a class, its name here is
-that class; otherwise it is a substitute. Comments name the first release with the feature.
+glaive looks for a feature instead of the number of a release. If Spark has a class, its name here
+is that class; otherwise it is a substitute. Comments name the first release with the feature.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def arrow_schema(schema: types.StructType) -> pa.Schema:
 
 
 def is_placeholder(partition: datasource.InputPartition) -> bool:
-    """Return whether a partition is Spark's placeholder for no partitions; before 4.1 ``None``."""
+    """Return whether a partition is Spark's placeholder for an empty list; before 4.1 ``None``."""
     return getattr(partition, "value", None) is None
 
 

@@ -1,14 +1,13 @@
 """Write a frame in two phases: tasks write data files, the driver commits them in one version.
 
-Spark runs the phases in different processes that share no state. Spark pickles the job for the
-tasks, and their messages return to the driver. Commit and abort get a copy of the original writer.
-A task that fails or runs twice leaves unreferenced files, which are invisible; the next clean-up
-removes them.
+Spark runs the phases in different processes. It pickles the job for the tasks, and their messages
+return to the driver. Commit and abort get a copy of the original writer. A task that fails or runs
+twice leaves unreferenced files, which are invisible; the next clean-up removes them.
 
-The transaction records the id of the job. Spark may call ``commit`` again after an unclear
-failure. It calls ``abort`` with all messages when ``commit`` fails, even if the version was
-written. So both first check whether a version has the id. ``abort`` deletes files only if a task
-failed, because then no commit was attempted.
+The transaction records the id of the job. Spark may call ``commit`` again after an unclear failure.
+It calls ``abort`` with all messages when ``commit`` fails, even if the version was written. So both
+first check whether a version has the id. ``abort`` deletes files only if a task failed, because
+only then the commit was skipped.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def frame_types(
     ColumnNotFoundError
         An option names a column that the frame lacks.
     SchemaError
-        A column cannot have the type that an option names.
+        A column is incompatible with the type that an option names.
     """
     if options.arrow_schema is not None:
         return options.arrow_schema
@@ -221,7 +220,7 @@ def refuse_other_types(stored: pa.Schema, dataset: pa.Schema, options: Options) 
     Raises
     ------
     OptionError
-        An append keeps the types of the dataset, so the option would have no effect.
+        An append keeps the types of the dataset, and an option names others.
     """
     named: dict[str, list[str]] = {
         "vector_columns": [vector_name(entry, stored.names) for entry in options.vector_columns],
@@ -289,12 +288,12 @@ class WriteJob:
     allow_truncation
         Truncate times to the unit of their column.
     decimals
-        Columns of batches from Spark that are decimals without their scale.
+        Columns of batches from Spark that hold the unscaled values of decimals.
     replace_where
         Filter of the rows to replace; all written rows match it.
     applied
-        Whether the dataset already has this transaction of an application, or this named job, so
-        that nothing is written.
+        Whether the dataset already has this transaction of an application, or this named job: then
+        the write is skipped.
     release
         Version of glaive on the driver.
     """
@@ -319,7 +318,7 @@ def open_target(options: Options) -> tuple[ObjectStore, Manifest | None]:
     Raises
     ------
     RefNotFoundError
-        The branch does not exist.
+        The branch is missing.
     """
     store = open_root(options.uri, options.storage)
     if options.branch is not None:
@@ -425,7 +424,7 @@ _SELECTING = ("columns", "filter", "limit", "nearest", "full_text_query")
 
 
 def _check_together(options: Options, *, overwrite: bool) -> None:
-    """Refuse options that would have no effect."""
+    """Refuse options that glaive would ignore."""
     for name in _SELECTING if overwrite else ():
         if getattr(options, name) is not None:
             raise OptionError(
@@ -510,12 +509,12 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
 def only_matching(
     rows: Iterable[pa.RecordBatch], predicate: str, schema: LanceSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; raise if a row does not match.
+    """Yield the batches; check that each row matches.
 
     Raises
     ------
     SchemaError
-        A row does not match the filter, so the next write would not replace it.
+        A row fails the filter, so the next write would keep it.
     """
     bound = bind_filter(predicate, schema)
     for batch in rows:
@@ -539,7 +538,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class FragmentsWritten(WriterCommitMessage):
-    """The fragments that one task wrote, serialized, without ids."""
+    """The fragments that one task wrote, serialized, before they get ids."""
 
     fragments: tuple[bytes, ...]
 
@@ -556,8 +555,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of one task to new files and return their fragments.
 
-        A task without rows writes no file. A task of a job that was applied before writes no file
-        either. File names are random, so a second attempt of the same task writes different files.
+        A task writes files only if it has rows, and if the job has to be applied. File names are
+        random, so a second attempt of the same task writes different files.
         """
         with in_task(self.job.release):
             return FragmentsWritten(write_rows(self.job, iterator))
@@ -577,7 +576,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
             commit_plan(job.plan, fragments, once=JOB)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the files of a job whose tasks failed, if no version can refer to them."""
+        """Remove the files of a job whose tasks failed, if the job is uncommitted."""
         job = self.job
         fragments = written_fragments(messages)
         paths = [data_file_path(file.path) for fragment in fragments for file in fragment.files]
@@ -603,9 +602,9 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
     Raises
     ------
     SchemaError
-        A value does not fit its column, or a row does not match the filter of replaced rows.
+        A value does not fit its column, or a row fails the filter of replaced rows.
     StoreError
-        This machine does not see the dataset.
+        The dataset is invisible to this machine.
     """
     if job.applied:
         return ()
@@ -625,12 +624,12 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
     """Commit fragments, and delete the rows that match in the version planned for.
 
     Rows that other writers appended meanwhile stay. This process searches the rows, as Spark's
-    commit has no session for tasks.
+    commit lacks a session for tasks.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed replaced rows. Nothing was committed.
+        Another writer changed replaced rows. The dataset keeps its version.
     """
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
@@ -647,12 +646,12 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
 
 
 def _refuse_missing_dataset(plan: WritePlan) -> None:
-    """Refuse, in a task, a local dataset that this machine does not have.
+    """Refuse, in a task, a local dataset that this machine lacks.
 
     Raises
     ------
     StoreError
-        The path is not shared by the machines of the cluster.
+        Only some machines of the cluster have the path.
     """
     store = plan.store
     if store.is_local and plan.read_version and store.folder_state(VERSIONS) is None:
@@ -663,12 +662,12 @@ def _refuse_missing_dataset(plan: WritePlan) -> None:
 
 
 def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None:
-    """Refuse, before the commit, files in a local path that this machine does not have.
+    """Refuse, before the commit, files in a local path that this machine lacks.
 
     Raises
     ------
     StoreError
-        The path is not shared by the machines of the cluster. Nothing is committed.
+        Only some machines of the cluster have the path. The dataset keeps its version.
     CommitConflictError
         Another dataset has replaced the dataset of the plan.
     """

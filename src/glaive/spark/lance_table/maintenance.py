@@ -102,7 +102,7 @@ class Curve:
         Raises
         ------
         OptionError
-            Rows cannot be ordered by the type of a column.
+            The type of a column lacks an order.
         """
         names = tuple(sample.column_names)
         steps = 2 ** min(_MAX_BITS, _CURVE_BITS // len(names)) - 1
@@ -144,7 +144,7 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
     Raises
     ------
     OptionError
-        Values of this type have no order.
+        The type lacks an order.
     """
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
@@ -343,7 +343,7 @@ class WritePart(RowTask):
         return part, FragmentList.of(new)
 
     def _sorted(self, numbered: pa.Table) -> pa.Table:
-        """Return the rows in order, without their numbers."""
+        """Return the rows in order; drop their numbers."""
         last = numbered.num_columns - 1
         table: Any = numbered.remove_column(last)
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
@@ -472,16 +472,16 @@ class OptimizeBuilder:
         -------
         dict
             ``fragments_removed``, ``fragments_added``, ``files_removed``, ``files_added``, and
-            ``version``. If there is nothing to do, the job makes no version.
+            ``version``. The job makes a version only if there is something to compact.
 
         Raises
         ------
         OptionError
-            An option does not exist or has an invalid value.
+            An option is unknown or has an invalid value.
         FilterError
             The condition is invalid.
         CommitConflictError, CommitContentionError
-            Other writers changed the same fragments, at every attempt; nothing was changed.
+            Other writers changed the same fragments, at every attempt. The table is unchanged.
 
         Notes
         -----
@@ -532,16 +532,16 @@ class OptimizeBuilder:
         Raises
         ------
         ColumnNotFoundError, OptionError
-            A column does not exist or has no order.
+            A column is missing or lacks an order.
         CommitContentionError
             See :meth:`executeCompaction`.
 
         Notes
         -----
         Spark shuffles all columns once, as Arrow data with exactly their types. Rows keep stable
-        row ids. In a table without them, indices cover the rows again only after
-        :meth:`LanceTable.optimizeIndices`. A task holds its part of the rows in memory: the rows of
-        about 128 MiB of files.
+        row ids. If the table lacks stable row ids, run :meth:`LanceTable.optimizeIndices`
+        afterwards: the indices have to cover the rows again. A task holds its part of the rows in
+        memory: the rows of about 128 MiB of files.
         """
         one_of("hilbert", "zorder").check("curve", curve)
         integer(1).check("target_rows_per_fragment", target_rows_per_fragment)
@@ -568,7 +568,7 @@ class OptimizeBuilder:
 def _only_where(
     opened: OpenedVersion, condition: str, job: Job, options: CompactionOptions
 ) -> CompactionOptions:
-    """Return options that also exclude the fragments without a matching row."""
+    """Return options that also exclude the fragments whose rows all fail the condition."""
     without = np.setdiff1d(opened.manifest.fragment_ids, _matching(opened, condition, job))
     excluded = sorted({*without.tolist(), *options.excluded_fragment_ids})
     return replace(options, excluded_fragment_ids=tuple(excluded))
@@ -620,15 +620,15 @@ class TableMaintenance(TableHandle):
         *,
         delete_unverified: bool = False,
     ) -> DataFrame | dict[str, int]:
-        """Delete old versions, and the files that no other version uses.
+        """Delete old versions, and the files that only they use.
 
         Parameters
         ----------
         retentionHours
-            Age of the versions to delete, in hours; default: two weeks. 0 deletes everything that
-            the newest version, tags and branches do not need.
+            Age of the versions to delete, in hours; default: two weeks. 0 keeps only what the
+            newest version, tags and branches need.
         dryRun
-            Delete nothing, and return a frame of all files that would be deleted.
+            Only return a frame of all files that would be deleted.
         delete_unverified
             Also delete files younger than a week that no version has ever used, such as files of
             failed jobs. Use it only while nobody writes.
@@ -644,7 +644,7 @@ class TableMaintenance(TableHandle):
         OptionError
             The age is negative or too long.
         JobError
-            The cluster lost processes of the job. It deleted only files that no version needed.
+            The cluster lost processes of the job. It deleted only unneeded files.
 
         Notes
         -----
@@ -671,7 +671,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         VersionNotFoundError
-            The version does not exist, or clean-up removed it.
+            The version is missing, or clean-up removed it.
         """
         dataset = self._latest().checkout_version(version)
         dataset.restore()
@@ -699,7 +699,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefExistsError, VersionNotFoundError
-            The tag exists, or the version does not exist.
+            The tag exists, or the version is missing.
         """
         dataset = self._latest()
         dataset.tags.create(name, dataset.version if version is None else version)
@@ -710,7 +710,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefNotFoundError
-            The tag does not exist.
+            The tag is missing.
         """
         self._latest().tags.delete(name)
 
@@ -720,7 +720,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefExistsError, VersionNotFoundError
-            The branch exists, or the version does not exist.
+            The branch exists, or the version is missing.
         """
         return type(self)(self._spark, self._latest().create_branch(name, version))
 
@@ -754,8 +754,8 @@ class TableMaintenance(TableHandle):
         -------
         dict
             ``num_files_copied``, ``version``, and ``published_version`` of the branch. If all of
-            the branch is already published, ``published_version`` is missing and the job makes no
-            version.
+            the branch is already published, ``published_version`` is missing and the table keeps
+            its version.
 
         Raises
         ------
@@ -764,7 +764,7 @@ class TableMaintenance(TableHandle):
         OptionError
             The branch started from another branch.
         CommitConflictError
-            The parent has versions that the branch lacks; nothing was changed.
+            The parent has versions that the branch lacks. Both are unchanged.
 
         Notes
         -----
@@ -777,7 +777,7 @@ class TableMaintenance(TableHandle):
         )
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
-        """Create a table that refers to the files of a version of this table, without a copy.
+        """Create a table that refers to the files of a version of this table, instead of a copy.
 
         Raises
         ------
@@ -859,7 +859,7 @@ class TableIndices(TableHandle):
         ColumnNotFoundError, OptionError, UnsupportedFeatureError
             The column, the kind or a parameter is wrong.
         CommitContentionError
-            Other writers rewrote fragments at every attempt; the table has no new index.
+            Other writers rewrote fragments at every attempt. The table is unchanged.
 
         Notes
         -----
@@ -902,7 +902,7 @@ class TableIndices(TableHandle):
             Build the indices again, from all rows.
         num_indices_to_merge
             Number of newest segments of each index to merge with the new rows; 0 adds segments. By
-            default glaive merges segments that are not much larger than the new rows.
+            default glaive merges segments of up to about the size of the new rows.
         segments
             Maximum number of segments that an index gets for unmerged new rows, or with ``retrain``
             for all rows. Default: one for about 65,536 new rows, up to the number of tasks that the
@@ -913,16 +913,16 @@ class TableIndices(TableHandle):
         Returns
         -------
         int
-            The version that the job made, or the newest version if there was nothing to do.
+            The version that the job made, or the newest version if the indices were up to date.
 
         Raises
         ------
         IndexNotFoundError
-            An index does not exist.
+            An index is missing.
         OptionError
             A number or the id is wrong.
         CommitContentionError
-            Other writers rewrote fragments at every attempt; nothing was changed.
+            Other writers rewrote fragments at every attempt. The table is unchanged.
 
         Notes
         -----
@@ -951,7 +951,7 @@ class TableIndices(TableHandle):
         Raises
         ------
         IndexNotFoundError
-            The index does not exist.
+            The index is missing.
         """
         dataset = self._latest()
         dataset.drop_index(name)

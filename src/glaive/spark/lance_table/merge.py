@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 
 
 # --- The keys of a merge: equalities in its condition, and their values in the source ----
-# Only clauses for rows that no source row matches need table rows without a key of the source.
-# Without such a clause, tasks look for the source's keys, and Spark joins the found rows.
+# Only clauses for unmatched rows of the table need rows that lack a key of the source. For other
+# clauses, tasks look for the source's keys, and Spark joins the found rows.
 
 MAX_KEYS: Final = 1 << 20
 """Keys of a source that this process holds; with more, Spark joins all rows of the table."""
@@ -97,9 +97,10 @@ def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality
     Parameters
     ----------
     condition
-        The condition of a merge. Only a string shows its columns; a Spark column does not.
+        The condition of a merge. glaive finds the columns only in a string; a Spark column hides
+        them.
     name
-        The alias of the table. Without an alias, the owner of a named column is unknown.
+        The alias of the table. With ``None``, the owner of a named column is unknown.
     """
     if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
         return [], False
@@ -136,8 +137,8 @@ def source_keys(
     Returns
     -------
     pyarrow.Table or None
-        At most :data:`MAX_KEYS` keys, all without nulls. ``None`` if there are more keys, or
-        columns do not have the same values on both sides.
+        At most :data:`MAX_KEYS` keys, all valid. ``None`` if there are more keys, or columns have
+        different values on both sides.
 
     Notes
     -----
@@ -171,7 +172,7 @@ def key_columns(
     Returns
     -------
     list or None
-        ``None`` without such columns, or if columns do not have the same values on both sides.
+        ``None`` if such columns are missing, or have different values on both sides.
     """
     columns = _columns(stored)
     if not pairs or any(pair.column.lower() not in columns for pair in pairs):
@@ -184,7 +185,7 @@ def key_columns(
     try:
         selected = source.select(*values)
         sent = spark_arrow_schema(selected.schema)
-    except AnalysisException:  # not columns of the source: Spark reports it, or knows better
+    except AnalysisException:  # the source lacks the columns: Spark reports it, or knows better
         return None
     if not all(_is_same(field, sent.field(field.name).type, selected.schema) for field in named):
         return None
@@ -200,7 +201,7 @@ def one_row_per_key(
 ) -> DataFrame:
     """Return a source with the first or last row of each key by a column.
 
-    Rows with a null in their key match nothing, and are all kept.
+    Rows with a null in their key are unequal to all others, and are kept.
 
     Raises
     ------
@@ -237,7 +238,7 @@ def evaluated_once(source: DataFrame) -> Iterator[None]:
 
 
 def may_be_lost(spark: SparkSession) -> bool:
-    """Return whether kept rows may be lost; rows in the driver's process cannot be lost.
+    """Return whether kept rows may be lost; rows in the driver's process are safe.
 
     Spark computes lost rows again, and a source that varies then gives other rows.
     """
@@ -259,7 +260,7 @@ def _of_source(pairs: Iterable[Equality]) -> list[Column]:
 
 
 def _columns(stored: LanceSchema) -> Mapping[str, Any]:
-    """Return top-level columns by Spark's names, without names that differ in case only."""
+    """Return top-level columns by Spark's names; omit names that differ in case only."""
     by_name: dict[str, list[Any]] = {}
     for field in stored.to_arrow():
         by_name.setdefault(field.name.lower(), []).append(field)
@@ -290,7 +291,7 @@ _BROADCAST_KEYS = 1 << 16
 """Maximum keys of a source for which matching rows are broadcast instead of shuffled."""
 
 _ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
-"""A star for all columns: nothing comes before it that could be multiplied."""
+"""A star for all columns, as opposed to a multiplication."""
 
 Rows = Literal["matched", "not matched", "not matched by source"]
 
@@ -479,7 +480,7 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
     Raises
     ------
     OptionError
-        The text means all columns by ``*``, including columns that are not read.
+        The text means all columns by ``*``, including unread ones.
     """
     if _ALL_COLUMNS.search(text):
         raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
@@ -577,7 +578,7 @@ class MergeBuilder:
     def whenNotMatchedInsert(
         self, condition: str | Column | None = None, values: Values | None = None
     ) -> MergeBuilder:
-        """Insert unmatched rows of the source; columns without a value are null."""
+        """Insert unmatched rows of the source; the other columns become null."""
         return self._with("not matched", "insert", condition, _given(values, "values"))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> MergeBuilder:
@@ -587,11 +588,11 @@ class MergeBuilder:
     def whenNotMatchedBySourceUpdate(
         self, condition: str | Column | None = None, set: Values | None = None
     ) -> MergeBuilder:
-        """Update rows of the table that no source row matches; use the table's columns only."""
+        """Update unmatched rows of the table; use the table's columns only."""
         return self._with("not matched by source", "update", condition, _given(set, "set"))
 
     def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> MergeBuilder:
-        """Delete rows of the table that no row of the source matches."""
+        """Delete unmatched rows of the table."""
         return self._with("not matched by source", "delete", condition, {})
 
     def withSchemaEvolution(self) -> MergeBuilder:
@@ -604,8 +605,8 @@ class MergeBuilder:
     def onDuplicateSource(self, keep: Literal["first", "last"], by: str) -> MergeBuilder:
         """Use the first or last, by a column, of several source rows with the same keys.
 
-        Without this call, several source rows that change the same row raise an error. Source rows
-        with a null in their keys match nothing; the merge uses all of them.
+        By default, several source rows that change the same row raise an error. Source rows with a
+        null in their keys match nothing; the merge uses all of them.
 
         Raises
         ------
@@ -625,8 +626,8 @@ class MergeBuilder:
         job_id
             Name of this job: a second run with the same name returns the result of the first.
         txn
-            An application and the number of its transaction, such as ``("my stream", 7)``. If the
-            table has this number of the application or a higher one, the merge does nothing.
+            An application and the number of its transaction, such as ``("my stream", 7)``. The
+            merge is skipped if the table has this number of the application or a higher one.
 
         Returns
         -------
@@ -637,29 +638,29 @@ class MergeBuilder:
         Raises
         ------
         OptionError
-            The merge has no clause, a clause has no values, a string means all columns by ``*``,
-            or ``txn`` is not a transaction.
+            The merge lacks a clause, a clause lacks values, a string means all columns by ``*``, or
+            ``txn`` is invalid.
         ColumnNotFoundError, SchemaError
-            A column does not exist, or a value does not fit its column. Or several rows of the
-            source change the same row; the message names it. Nothing was changed.
+            A column is missing, or a value does not fit its column. Or several rows of the source
+            change the same row; the message names it. The table is unchanged.
         UnsupportedFeatureError
             The condition compares a blob column.
         CommitContentionError
-            Other writers changed the same rows at every attempt; nothing was changed.
+            Other writers changed the same rows at every attempt. The table is unchanged.
 
         Notes
         -----
         The merge runs in one of three ways:
 
         - One task does everything, if the merge is small. The condition is a string that only
-          requires equal columns. All clauses take whole rows of the source without a condition.
-          The source has up to 16 MiB in the plan of Spark, and the table up to 32 million rows.
-          Spark Connect does not tell sizes, so its merges never run this way.
+          requires equal columns. All clauses take whole rows of the source unconditionally. The
+          source has up to 16 MiB in the plan of Spark, and the table up to 32 million rows. Spark
+          Connect hides sizes, so its merges run in the other ways.
         - Tasks look for rows with the keys of the source, by statistics and indices, and Spark
           joins the source with these rows. The condition requires columns of both sides to be
           equal, and the source has up to a million keys.
-        - Otherwise, and for rows that no source row matches, Spark reads and joins all rows. It
-          reads only the columns that the condition and the clauses name.
+        - Otherwise, and for clauses on unmatched rows of the table, Spark reads and joins all rows.
+          It reads only the columns that the condition and the clauses name.
 
         Tasks read the other columns of updated rows by address, and write updated and inserted
         rows to new files. Spark evaluates the source once per attempt. If lost executors held its

@@ -369,7 +369,7 @@ class SearchedVectors:
             return batch.take(pa.array(at)), rows
         values = vectors.flatten().to_numpy(zero_copy_only=False)
         matrix = values.reshape(batch.num_rows, -1)
-        # A single query needs no number, whose name a column of the dataset may have.
+        # A single query omits the number, whose name a column of the dataset may have.
         one = len(matrix) == 1
         query = matrix[0] if one else matrix
         nearest = {"column": self.column, "q": query, "k": self.k, **self.parameters}
@@ -478,7 +478,7 @@ class TableSearch(TableHandle):
         ----------
         query
             A vector, or a frame with a column of vectors. The result keeps the columns of the
-            frame. Rows without a vector find nothing.
+            frame. Queries whose vector is null find nothing.
         column
             The column to search. The search uses an index of the column if there is one.
         k
@@ -500,12 +500,12 @@ class TableSearch(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError, FilterError
-            A column does not exist, or the queries and the result have a name in common.
+            A column is missing, or the queries and the result have a name in common.
 
         Notes
         -----
-        Tasks search in the files; queries and results pass through Spark. Without an index each
-        partition of queries reads the whole column.
+        Tasks search in the files; queries and results pass through Spark. If an index is missing,
+        each partition of queries reads the whole column.
         """
         dataset = self._latest()
         names = dataset.lance_schema.names
@@ -599,7 +599,7 @@ class TableSearch(TableHandle):
         Raises
         ------
         OptionError, ColumnNotFoundError
-            A number is negative, or a column does not exist.
+            A number is negative, or a column is missing.
         """
         dataset = self._latest()
         integer(0).check("rows", rows)
@@ -688,17 +688,17 @@ class TableExport(TableHandle):
         path
             The folder; a path or URI.
         mode
-            What to do if the folder has files. ``errorifexists`` raises an error, ``ignore`` does
-            nothing, ``append`` adds more. ``overwrite`` removes the files of other exports after
-            the new files are complete. Sources of Spark remove them first, and in a bucket they
-            remove everything below the path.
+            What to do if the folder has files. ``errorifexists`` raises an error, ``ignore`` keeps
+            them, ``append`` adds more. ``overwrite`` removes the files of other exports after the
+            new files are complete. Sources of Spark remove them first, and in a bucket they remove
+            everything below the path.
         columns, filter
             See :func:`glaive.spark.read`; default: all.
         storage_options
             Settings of the object store of the folder; default: the settings of the table.
         job_id
-            Name of this export. A second run with the same name returns the result of the first,
-            or replaces a run that has not ended. Unavailable for sources of Spark.
+            Name of this export. A second run with the same name returns the result of the first, or
+            replaces an unfinished run. Unavailable for sources of Spark.
         **options
             Options of the format, such as ``compression="zstd"`` for Parquet, ``header=False``
             and ``sep=";"`` for CSV; or options of the source of Spark.
@@ -716,7 +716,7 @@ class TableExport(TableHandle):
             The format, the mode or an option is wrong, or ``overwrite`` would remove files of
             other programs.
         SchemaError
-            The format cannot store a column; no task ran.
+            The format cannot store a column. This is checked before tasks run.
         CommitConflictError
             Another export to the folder, which began later, replaced this export.
         JobError
@@ -735,7 +735,7 @@ class TableExport(TableHandle):
             place = Location.parse(target)
             if name not in _OF_VERSIONS and place.is_local:
                 if "://" in target:
-                    target = f"file://{place.path}"  # Spark decodes nothing in it
+                    target = f"file://{place.path}"  # Spark keeps it as it is
                 if mode == "overwrite":
                     refuse_others(LocalStore(place.path))
             with _naming_formats(format), as_glaive_errors():
@@ -760,7 +760,7 @@ class TableExport(TableHandle):
 
 @contextmanager
 def _naming_formats(given: str) -> Iterator[None]:
-    """Name the known formats if Spark has no source of this name either.
+    """Name the known formats if Spark lacks a source of this name, too.
 
     Other errors of a source before it writes become errors of the same class, with its message.
     """

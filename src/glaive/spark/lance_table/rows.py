@@ -86,7 +86,7 @@ def delete_duplicates(
     ordering = columns_in((order_by or "").lower(), names, "order_by")
     read = [name for name in names if name in compared or name in ordering]
     blobs = [name for name in compared if has_blobs(opened.manifest.schema.find(name)[0])]
-    # A location says nothing about its value: other files have values at the same location.
+    # Locations cannot be compared: different files have values at the same location.
     frame = target_frame(spark, opened, read, None, blobs="bytes" if blobs else "descriptor")
     groups = ", ".join(_compared(frame, name) for name in compared)
     group = f"partition by {groups}" if groups else ""
@@ -132,9 +132,9 @@ class TableRows(TableHandle):
         Raises
         ------
         FilterError
-            The condition is invalid; no task ran.
+            The condition is invalid. This is checked before tasks run.
         CommitContentionError
-            Other writers changed the same rows at every attempt; nothing was changed.
+            Other writers changed the same rows at every attempt. The table is unchanged.
 
         Notes
         -----
@@ -173,8 +173,8 @@ class TableRows(TableHandle):
         Raises
         ------
         ColumnNotFoundError, FilterError, SchemaError, OptionError
-            A column does not exist, an expression is invalid, or its values do not fit the
-            column; nothing was changed.
+            A column is missing, an expression is invalid, or its values do not fit the column. The
+            table is unchanged.
         CommitContentionError
             As for :meth:`delete`.
 
@@ -241,13 +241,13 @@ class TableRows(TableHandle):
         Raises
         ------
         ColumnNotFoundError, OptionError
-            A column does not exist, ``keep`` differs from "first" and "last", or ``order_by``
-            means all columns by ``*``.
+            A column is missing, ``keep`` differs from "first" and "last", or ``order_by`` means all
+            columns by ``*``.
 
         Notes
         -----
-        Spark shuffles only the compared columns. For binary values and blobs, tasks read the
-        values and Spark shuffles their hashes. The rows are deleted, and no row is written again.
+        Spark shuffles only the compared columns. For binary values and blobs, tasks read the values
+        and Spark shuffles their hashes. The commit writes only deletion files.
         """
         one_of("first", "last").check("keep", keep)
         compared = [columns] if isinstance(columns, str) else columns
@@ -272,7 +272,7 @@ def _refuse_columns(method: str, *given: object) -> None:
 
 # --- Changes of the columns of a table --------------------------------------------------
 
-# --- Create a table without rows, column by column --------------------------------------
+# --- Create an empty table, column by column --------------------------------------
 
 T = TypeVar("T")
 
@@ -321,7 +321,7 @@ class TableBuilder(Generic[T]):
         Raises
         ------
         OptionError
-            ``dataType`` is not a type.
+            ``dataType`` is invalid.
         """
         metadata = {} if comment is None else {"comment": comment}
         self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
@@ -486,7 +486,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            A column does not exist, or the table would lose its last column.
+            A column is missing, or the table would lose its last column.
         """
         dataset = self._latest()
         dataset.drop_columns(list(names))
@@ -498,7 +498,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            The column does not exist, or the name is taken.
+            The column is missing, or the name is taken.
         """
         return self.alterColumn(name, name=new_name)
 
@@ -522,7 +522,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            The column does not exist, a value cannot be cast, or all changes are missing.
+            The column is missing, a value cannot be cast, or all changes are missing.
         """
         arrow = None if data_type is None else arrow_type("alterColumn", data_type)
         change = {"path": column, "name": name, "data_type": arrow, "nullable": nullable}
@@ -547,7 +547,7 @@ class TableColumns(TableHandle):
         columns
             Expressions by name, in the filter language: ``{"total": "price * amount"}``. Or a
             function that takes a record batch and returns a batch with as many rows. Or a schema,
-            which adds columns of nulls without writing a file.
+            which adds columns of nulls in the manifest only.
         schema
             Schema of the result of the function; default: its result for the first row tells.
         read_columns
@@ -571,9 +571,9 @@ class TableColumns(TableHandle):
         SchemaError
             A name is taken, or the function returned other columns or another number of rows.
         FilterError, ColumnNotFoundError, OptionError
-            An expression is invalid, or a column does not exist.
+            An expression is invalid, or a column is missing.
         CommitContentionError
-            Other writers changed the table at every attempt; nothing was changed.
+            Other writers changed the table at every attempt. The table lacks the columns.
 
         Notes
         -----
@@ -613,7 +613,7 @@ class TableColumns(TableHandle):
         vector_columns: Sequence[str] = (),
         job_id: str | None = None,
     ) -> dict[str, int]:
-        """Add the other columns of a frame, joined by key columns; null where no row matches.
+        """Add the other columns of a frame, joined by key columns; null in unmatched rows.
 
         Parameters
         ----------
@@ -634,7 +634,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            A key does not exist, a name is taken, or several rows of the frame have one key.
+            A key is missing, a name is taken, or several rows of the frame have one key.
         CommitContentionError
             As for :meth:`addColumns`.
 
@@ -672,7 +672,7 @@ class TableColumns(TableHandle):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            A column does not exist, a value does not fit, or several rows have one key.
+            A column is missing, a value does not fit, or several rows have one key.
         CommitContentionError
             As for :meth:`addColumns`.
 

@@ -38,7 +38,7 @@ class LanceTable(
 
     Get one with :meth:`forPath`. Each method works on the newest version at the time of its call.
     To change rows, this process plans the change, tasks in the cluster write files, and this
-    process commits all files as one version, or nothing.
+    process commits all files as one version.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class LanceTable(
         Raises
         ------
         DatasetNotFoundError, RefNotFoundError
-            The dataset or the branch does not exist.
+            The dataset or the branch is missing.
         """
         from glaive.dataset.open import dataset
 
@@ -146,7 +146,7 @@ class LanceTable(
         SchemaError, FormatError
             The files differ, or are damaged.
         OptionError
-            The folder has no Parquet file, or ``format`` is not ``parquet``.
+            The folder lacks Parquet files, or ``format`` differs from ``parquet``.
 
         Notes
         -----
