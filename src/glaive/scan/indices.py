@@ -87,7 +87,7 @@ class LogicalIndex:
     Parameters
     ----------
     name
-        Of the index.
+        Name of the index.
     fields
         Ids of its fields.
     segments

@@ -169,7 +169,7 @@ def report(
     before
         The counters when the scan began.
     rows
-        Of the result.
+        Rows of the result.
     """
     callback = options.scan_stats_callback
     if callback is None and not anyone_listens():

@@ -1,7 +1,7 @@
-"""A search whose rows come by distance or score: what becomes of the rows that it found.
+"""Searches whose rows come by distance or score.
 
-They are filtered (unless the filter came first), then put into an order, and cut by limit and
-offset; columns are taken of those that remain.
+The found rows are filtered (unless the filter came first), sorted, and cut by limit and offset. The
+scan takes columns of the remaining rows.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from glaive.scan.indexed import Leaf, Predicate, Searched
 
 
-# --- Steps of plans, and what plans say of the indices that answer a filter -------------
+# --- Steps of plans, and their text about the indices that answer a filter --------------
 
 _ALTERNATIVES = 3
-"""Values up to which a set of them is written as so many comparisons, as by DataFusion."""
+"""Maximum values of a set that is written as comparisons, as by DataFusion."""
 
 
 class PlanStep(NamedTuple):
-    """A line of a plan, which begins as pylance's: programs look for its words.
+    """A line of a plan. It begins like pylance's: programs look for its words.
 
     Parameters
     ----------
     name
-        Of pylance's step.
+        Name of pylance's step.
     said
-        What it does, pylance's details first.
+        Its details, pylance's details first.
     part
-        The steps of a meter that measure it; empty: the result's figures.
+        The steps of a meter that measure it; empty for the figures of the result.
     """
 
     name: str
@@ -62,7 +62,7 @@ class PlanStep(NamedTuple):
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names in brackets."""
+    """Write names in brackets."""
     return f"[{', '.join(map(str, names))}]"
 
 
@@ -72,20 +72,20 @@ def read_step(
     said: str = "source=stream(_rowid)",
     part: str = "columns",
 ) -> PlanStep:
-    """A step that reads columns; by default of the rows that were found."""
+    """Make a step that reads columns, by default of the found rows."""
     place = snapshot.store.full("data").removeprefix("/")
     return PlanStep("LanceRead", f"uri={place}, projection={listed(names)}, {said}", part)
 
 
 def projection_step(options: ScanOptions) -> list[PlanStep]:
-    """The step that computes columns; none where all are stored."""
+    """Make the step that computes columns; an empty list if all are stored."""
     named = [one for one in options.columns or () if not isinstance(one, str)]
     said = listed(f"{expression} as {name}" for name, expression in named)
     return [PlanStep("ProjectionExec", f"expr={said}")] if named else []
 
 
 def filter_text(snapshot: Snapshot, options: ScanOptions, condition: Filter | None) -> str:
-    """The filter of a step that reads, and what of it no index answers."""
+    """Write the filter of a reading step, and its terms that indices leave open."""
     if condition is None:
         return "full_filter=--, refine_filter=--"
     from glaive.expr.parse import render
@@ -101,7 +101,7 @@ def filter_text(snapshot: Snapshot, options: ScanOptions, condition: Filter | No
 
 
 def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> list[PlanStep]:
-    """The question for the indices of a filter; and which of them are searched, or not, and why."""
+    """Make the step of the indices of a filter; it says which are searched, and why."""
     if condition.never or snapshot.manifest.index_section is None:
         return []
     from glaive.scan.indexed import choose, weigh
@@ -130,7 +130,7 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
 
 
 def _asked(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
-    """A question as pylance writes it: ``AND([a = 7]@a_idx(BTree),[b > 2]@b_idx(Bitmap))``."""
+    """Write a query like pylance: ``AND([a = 7]@a_idx(BTree),[b > 2]@b_idx(Bitmap))``."""
     from glaive.scan.indexed import AllOf, AnyOf, Leaf, Negated
 
     match predicate:
@@ -150,7 +150,7 @@ def _asked(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
 
 
 def _tests(path: str, query: IndexQuery) -> list[str]:
-    """The tests of a column that a query stands for: one has to pass."""
+    """Write the alternative tests of a column in a query."""
     match query:
         case InRange(low=low, high=high):
             if low is not None and low == high:
@@ -183,7 +183,7 @@ def _tests(path: str, query: IndexQuery) -> list[str]:
 
 
 def _value(scalar: Any) -> str:
-    """A value as pylance writes it."""
+    """Write a value like pylance."""
     value = python_values(pa.array([scalar]))[0]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text.removesuffix(".0") if isinstance(value, float) else text
@@ -193,7 +193,7 @@ class RankedRows(FoundRows, Protocol):
     """Rows that a search found, the best first."""
 
     def take(self, chosen: Int64s | Flags) -> Self:
-        """Some of the rows, in this order."""
+        """Return chosen rows, in this order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -205,11 +205,11 @@ class RankedScan(ABC):
     views
         The version that is searched.
     options
-        Of the scan.
+        Options of the scan.
     columns
-        Of the result.
+        Columns of the result.
     prefilter, postfilter
-        What rows have to pass to be searched, and after they were found.
+        Filters before and after the search.
     """
 
     views: Views
@@ -220,11 +220,11 @@ class RankedScan(ABC):
 
     @abstractmethod
     def steps(self) -> list[PlanStep]:
-        """What is going to be done, the last step first."""
+        """Return the steps of the search, the last step first."""
 
     @abstractmethod
     def _search(self, meter: Meter) -> RankedRows:
-        """The best rows, in their order."""
+        """Return the best rows, in their order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -243,17 +243,17 @@ class RankedScan(ABC):
         return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that were found, in batches; all are searched before the first."""
+        """Yield the found rows, in batches; all are searched before the first."""
         from glaive.arrow.chunked import join_batches
 
         yield from rebatch(join_batches(self.table()), self.options)
 
     def count(self, meter: Meter | None = None) -> int:
-        """Rows of the result."""
+        """Count the rows of the result."""
         return self._found(meter or Meter()).size
 
     def _result_steps(self) -> list[PlanStep]:
-        """What becomes of the rows that are found, the last step first."""
+        """Return the steps after the search, the last step first."""
         options, steps = self.options, projection_step(self.options)
         names = [
             path for path in self.columns.plain if path and path not in self.columns.added.types
@@ -270,14 +270,14 @@ class RankedScan(ABC):
         return steps
 
     def _prefilter_steps(self) -> list[PlanStep]:
-        """How the rows are found that pass a filter before they are searched."""
+        """Return the steps that filter rows before the search."""
         if self.prefilter is None:
             return []
         steps = index_steps(self.views.snapshot, self.options, self.prefilter)
         return [PlanStep("FilterExec", self.prefilter.text, "search"), *steps]
 
     def _found(self, meter: Meter) -> RankedRows:
-        """The rows of the result, in its order."""
+        """Return the rows of the result, in its order."""
         options = self.options
         with meter.step("search", self.views.snapshot.store.counters):
             found = self._search(meter)
@@ -303,12 +303,12 @@ class RankedScan(ABC):
 def filters_of(
     views: Views, options: ScanOptions, added: AddedColumns
 ) -> tuple[Filter | None, Filter | None]:
-    """The filter of the rows that are searched, and that of those found.
+    """Return the filters before and after the search.
 
     Raises
     ------
     ColumnNotFoundError, FilterError
-        A column of the filter or of the order does not exist, or the filter cannot be understood.
+        A column of the filter or of the order is missing, or the filter is invalid.
     """
     for order in options.order_by:
         if order.column_name not in added.types:
@@ -328,7 +328,7 @@ def parted(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """List the ids of fragments that an index covers, and of fragments that are read.
 
-    Of whole versions this is worked out once.
+    For whole versions this is computed once.
     """
     key = "parted", covered, options.fast_search
     known: tuple[tuple[int, ...], tuple[int, ...]] | None = None
@@ -357,9 +357,9 @@ def passing_rows(  # of a search
     Parameters
     ----------
     options
-        Of the search: what is asked of its result does not count.
+        Options of the search; options of its result are ignored.
     columns
-        Of the rows; with some of them, the addresses come behind.
+        Columns of the rows, if any, and then the addresses.
     inputs
         Other columns to be read.
     """

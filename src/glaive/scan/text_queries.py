@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Final
 from glaive.errors import OptionError
 from glaive.options import TEXT, Kind, integer, number
 
-# --- Arguments of queries, checked: an ``OptionError`` names the one that is wrong ------
+# --- Check arguments of queries: an ``OptionError`` names the wrong argument ------------
 
 _WHOLE: Final = integer(0, 2**31 - 1)
 _NUMBER: Final = Kind("a finite number", number(-sys.float_info.max, sys.float_info.max).of)
 
 
 def columns_of(columns: object) -> tuple[str, ...]:
-    """Names of columns, one or more."""
+    """Check names of columns, one or more."""
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
         said = "Cannot create MultiMatchQuery with no columns: "
         raise OptionError(
@@ -33,7 +33,7 @@ def columns_of(columns: object) -> tuple[str, ...]:
 
 
 def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
-    """Factors, one per column; 1 if there are none."""
+    """Check factors, one per column; 1 by default."""
     if boosts is None:
         return (1.0,) * count
     if not isinstance(boosts, Sequence) or len(boosts) != count:
@@ -45,7 +45,7 @@ def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
 
 
 def member_of(name: str, value: Any, kind: type[Any]) -> Any:
-    """A value of one class."""
+    """Check that a value is of a class."""
     if not isinstance(value, kind):
         raise OptionError(f"{name}: expected {kind.__name__}, found {value!r:.80}")
     return value
@@ -63,21 +63,21 @@ class FullTextQueryType(Enum):
 
 
 class FullTextOperator(Enum):
-    """Whether a document needs to have all tokens of a query, or any."""
+    """Whether a document needs all tokens of a query, or any."""
 
     AND = "AND"
     OR = "OR"
 
 
 class DocumentGranularity(StrEnum):
-    """What counts as one document: a row, or an element of a list."""
+    """The unit of documents: a row, or an element of a list."""
 
     ROW = "row"
     LIST_ELEMENT = "list_element"
 
 
 class Occur(Enum):
-    """What a query in a :class:`BooleanQuery` decides."""
+    """The effect of a query in a :class:`BooleanQuery`."""
 
     SHOULD = "SHOULD"
     MUST = "MUST"
@@ -89,7 +89,7 @@ _MAX_LEVELS = 128
 
 
 class FullTextQuery(ABC):
-    """A query. Does not change once it is made; ``&`` and ``|`` combine two."""
+    """An immutable query; ``&`` and ``|`` combine two queries."""
 
     levels = 0
     """Levels of queries within this one, at most 128."""
@@ -97,12 +97,12 @@ class FullTextQuery(ABC):
     _type: ClassVar[FullTextQueryType]
 
     def query_type(self) -> FullTextQueryType:
-        """The kind of the query."""
+        """Return the kind of the query."""
         return self._type
 
     @abstractmethod
     def leaves(self) -> Iterator[MatchQuery | PhraseQuery | MultiMatchQuery | CombinedFieldsQuery]:
-        """The queries of texts that it is made of."""
+        """Yield the queries of texts in it."""
 
     def __and__(self, other: FullTextQuery) -> BooleanQuery:
         return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
@@ -117,7 +117,7 @@ class _Leaf(FullTextQuery):
     query: str
 
     def leaves(self) -> Iterator[Any]:
-        """The queries of texts that it is made of."""
+        """Yield the queries of texts in it."""
         yield self
 
 
@@ -127,29 +127,29 @@ class MatchQuery(_Leaf):
     Parameters
     ----------
     query
-        The text. It becomes tokens as the texts of the index did.
+        The text. It becomes tokens like the texts of the index.
     column
-        The column that is searched.
+        The column to search.
     boost
         Factor of the scores.
     fuzziness
-        Edits (characters inserted, deleted, replaced) that a token may be away from one of the
-        text, which is then not put into small letters, nor stemmed. Rows that no index covers are
-        searched for the tokens themselves. None: 0.
+        Maximum edits (characters inserted, deleted, replaced) between a token and a token of the
+        text. The text then keeps its case and word forms. Unindexed rows are searched for the
+        exact tokens. ``None`` means 0.
     max_expansions
-        Tokens that those of the text may stand for, all together: the first so many, in their
-        order, of the first token, then of the next.
+        Maximum number of tokens that the tokens of the text match in total: in order, first of the
+        first token, then of the next.
     operator
         Whether documents need all tokens.
     prefix_length
         Characters at the start of a token that have to be equal.
     document_granularity
-        Rows, or None.
+        Rows, or ``None``.
 
     Raises
     ------
     OptionError
-        An argument has a value that it cannot have.
+        An argument has an invalid value.
     """
 
     def __init__(
@@ -179,19 +179,19 @@ class MatchQuery(_Leaf):
 
 
 class PhraseQuery(_Leaf):
-    """Documents in which the tokens of a text follow each other. The index needs positions.
+    """Documents where the tokens of a text follow each other. The index needs positions.
 
     Parameters
     ----------
     query, column, document_granularity
         As in :class:`MatchQuery`.
     slop
-        How many positions further from the token before it each may be than in the text.
+        Maximum extra positions between a token and the previous token, compared with the text.
 
     Raises
     ------
     OptionError
-        An argument has a value that it cannot have.
+        An argument has an invalid value.
     """
 
     def __init__(
@@ -244,20 +244,20 @@ class MultiMatchQuery(_SeveralColumns):
     query, operator
         As in :class:`MatchQuery`, for each column on its own.
     columns
-        The columns that are searched.
+        The columns to search.
     boosts
         Factor of the scores of each column.
 
     Raises
     ------
     OptionError
-        An argument has a value that it cannot have.
+        An argument has an invalid value.
     """
 
     _type = FullTextQueryType.MULTI_MATCH
 
     def matches(self) -> list[MatchQuery]:
-        """The query of each column."""
+        """Return the query of each column."""
         return [
             MatchQuery(self.query, column, boost=boost, operator=self.operator)
             for column, boost in zip(self.columns, self.boosts, strict=True)
@@ -267,7 +267,7 @@ class MultiMatchQuery(_SeveralColumns):
 class CombinedFieldsQuery(_SeveralColumns):
     """Rows with the tokens of a text in several columns that count as one field.
 
-    One of the columns needs an index; indices of several have to make the same tokens.
+    At least one column needs an index. All indices must make the same tokens.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ class CombinedFieldsQuery(_SeveralColumns):
     Raises
     ------
     OptionError
-        An argument has a value that it cannot have.
+        An argument has an invalid value.
     """
 
     _least_boost = 1
@@ -288,19 +288,19 @@ class CombinedFieldsQuery(_SeveralColumns):
 
 
 class BoostQuery(FullTextQuery):
-    """Documents of one query; those that a second one finds, too, count for less.
+    """Documents of one query; documents that a second query also finds get lower scores.
 
     Parameters
     ----------
     positive, negative
         Queries.
     negative_boost
-        The score of ``negative`` is taken off the score so many times.
+        The score of ``negative`` times this factor is subtracted.
 
     Raises
     ------
     OptionError
-        An argument has a value that it cannot have.
+        An argument has an invalid value.
     """
 
     def __init__(
@@ -314,7 +314,7 @@ class BoostQuery(FullTextQuery):
     _type = FullTextQueryType.BOOST
 
     def leaves(self) -> Iterator[Any]:
-        """The queries of texts that it is made of."""
+        """Yield the queries of texts in it."""
         yield from self.positive.leaves()
         yield from self.negative.leaves()
 
@@ -323,7 +323,7 @@ class BoostQuery(FullTextQuery):
 
 
 class BooleanQuery(FullTextQuery):
-    """Documents that all ``MUST`` queries find, or any ``SHOULD`` query, and no ``MUST_NOT`` one.
+    """Documents that all ``MUST`` queries find, or any ``SHOULD`` query, but no ``MUST_NOT`` query.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ class BooleanQuery(FullTextQuery):
     Raises
     ------
     OptionError
-        There is no ``MUST`` or ``SHOULD`` query, or an entry is something else.
+        A ``MUST`` or ``SHOULD`` query is missing, or an entry is something else.
     """
 
     def __init__(self, queries: Sequence[tuple[Occur, FullTextQuery]]) -> None:
@@ -361,12 +361,12 @@ class BooleanQuery(FullTextQuery):
     _type = FullTextQueryType.BOOLEAN
 
     def without_must_not(self) -> BooleanQuery:
-        """The queries that say what is found."""
+        """Return the ``MUST`` and ``SHOULD`` queries."""
         found = [(Occur.MUST, one) for one in self.must]
         return BooleanQuery(found + [(Occur.SHOULD, one) for one in self.should])
 
     def leaves(self) -> Iterator[Any]:
-        """The queries of texts that it is made of."""
+        """Yield the queries of texts in it."""
         for query in (*self.must, *self.should, *self.must_not):
             yield from query.leaves()
 
@@ -375,7 +375,7 @@ class BooleanQuery(FullTextQuery):
 
 
 def _levels(*queries: FullTextQuery) -> int:
-    """Levels of a query of others."""
+    """Count the levels of a query of other queries."""
     levels = 1 + max(query.levels for query in queries)
     if levels > _MAX_LEVELS:
         raise OptionError(
@@ -394,19 +394,19 @@ def _granularity(value: object) -> DocumentGranularity | None:
     )
 
 
-# --- What the option ``full_text_query`` of scans stands for: a query, or a text --------
+# --- The option ``full_text_query`` of scans: a query, or a text ------------------------
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
 
 class TextQuery(FullTextQuery):
-    """A text for columns that are not named, or by name: what users give as a string.
+    """A text for named columns, or for all indexed columns: users give it as a string.
 
     Parameters
     ----------
     query
         The text; in double quotes it is a phrase.
     columns
-        None: all columns with a full-text index.
+        ``None`` for all columns with a full-text index.
     """
 
     def __init__(self, query: str, columns: Sequence[str] | None = None) -> None:
@@ -415,11 +415,11 @@ class TextQuery(FullTextQuery):
     _type = FullTextQueryType.MULTI_MATCH
 
     def leaves(self) -> Iterator[Any]:
-        """The queries of texts that it is made of."""
+        """Yield the queries of texts in it."""
         yield from ()
 
     def on(self, columns: Sequence[str]) -> list[MatchQuery] | list[PhraseQuery]:
-        """The query of each column."""
+        """Return the query of each column."""
         text = self.query.strip()
         if len(text) > 1 and text[0] == text[-1] == '"':
             return [PhraseQuery(text[1:-1], column) for column in columns]
@@ -430,12 +430,12 @@ class TextQuery(FullTextQuery):
 
 
 def full_text_query_of(given: object) -> FullTextQuery:
-    """The query that the option ``full_text_query`` stands for.
+    """Return the query of the option ``full_text_query``.
 
     Parameters
     ----------
     given
-        A text, a query, or a mapping with ``query``, which is one of them, and ``columns``.
+        A text, a query, or a mapping with ``query`` (a text or a query) and ``columns``.
 
     Raises
     ------

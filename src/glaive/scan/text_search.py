@@ -1,4 +1,4 @@
-"""Search for the rows of a query: what its parts find, put together.
+"""Search for the rows of a query: combine the rows of its parts.
 
 Specification: "Searching" in ``docs/format/text-indices.md``.
 """
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from glaive.scan.filter_scan import FilteredScan
 
 
-# --- A column that is searched: its index, the rows that the index finds, and those it does not
-# know
+# --- A searched column: its index, the rows of the index, and unindexed rows -----------
 #
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
@@ -71,18 +70,18 @@ UNINDEXED_TEXTS = TextParams(
     max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
     ascii_folding=False,
 )  # fmt: skip
-"""How texts of a column without an index become tokens."""
+"""Parameters of tokens for texts of a column without an index."""
 
 
 class _PartitionRows(NamedTuple):
-    """Where the documents of a partition are in this version.
+    """Addresses of the documents of a partition in this version.
 
     Parameters
     ----------
     addresses
-        Of each.
+        Address of each document.
     allowed
-        Not 0 where it may be found; None: all may.
+        1 for documents to search, 0 for others; ``None`` to search all.
     ascending
         Whether addresses ascend.
     """
@@ -100,14 +99,14 @@ class TextColumn:
     snapshot
         The version.
     path
-        Of the column.
+        Path of the column.
 
     Raises
     ------
     ColumnNotFoundError
-        There is no such column.
+        The column is missing.
     OptionError
-        It does not hold texts.
+        The column is of another type than text.
     """
 
     def __init__(self, snapshot: Snapshot, path: str) -> None:
@@ -122,7 +121,7 @@ class TextColumn:
             raise OptionError(f"full_text_query: column {path!r} is {kind}. Name a text column.")
 
     def documents_of(self, values: Any, addresses: RowNumbers) -> tuple[Any, RowNumbers]:
-        """The texts of rows, as in an index: that of each, or of the elements; and their rows."""
+        """Return the texts of rows or of list elements, as in an index; and their rows."""
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
         from glaive.index.text.partition import documents_of
@@ -133,7 +132,7 @@ class TextColumn:
 
     @classmethod
     def of(cls, snapshot: Snapshot, path: str) -> TextColumn:
-        """A column of a version, opened once."""
+        """Return a column of a version, opened once."""
         key = ("text column", path)
         known: TextColumn | None = snapshot.memo.get(key)
         if known is None:
@@ -142,10 +141,10 @@ class TextColumn:
 
     @cached_property
     def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
-        """The segments of its index, opened: those that answer for no row count for scores.
+        """The opened segments of its index, including segments of removed fragments, for scores.
 
-        Without those that were built with other parameters than the first: they have other tokens,
-        so that their rows are read, as those of no segment.
+        Omits segments whose parameters differ from the first: they have other tokens, so their rows
+        are read like unindexed rows.
         """
         indices = SnapshotIndices.of(self.snapshot)
         known = () if self.index is None else self.index.segments
@@ -153,7 +152,7 @@ class TextColumn:
         return [pair for pair in opened if self._documents(*pair) == self._documents(*opened[0])]
 
     def _documents(self, segment: IndexedSegment, opened: OpenedInverted) -> tuple[object, ...]:
-        """What the documents of a segment are, and how they become tokens."""
+        """Return the parameters of a segment's tokens, and whether list elements are documents."""
         return opened.params.tokenizing, not self.plain and _is_by_element(segment)
 
     @cached_property
@@ -163,7 +162,7 @@ class TextColumn:
 
     @cached_property
     def covered(self) -> FragmentIds:
-        """Fragments that the index knows."""
+        """Fragments that the index covers."""
         return union_of(segment for segment, _ in self.segments) if self.segments else frozenset()
 
     @cached_property
@@ -173,25 +172,25 @@ class TextColumn:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """What makes tokens of texts, as in the index."""
+        """The tokenizer of the index."""
         if not self.segments:
             return Tokenizer.of(UNINDEXED_TEXTS)
         return self.segments[0][1].texts.tokenizer
 
     def tokens(self, text: str, *, fuzzy: bool) -> tuple[tuple[str, int], ...]:
-        """The tokens of the text of a query; ``fuzzy``: as they stand in it."""
+        """Return the tokens of the text of a query; with ``fuzzy``, unchanged words."""
         if not self.segments:
             return tuple(self.tokenizer.tokens(text))
         opened = self.segments[0][1]
         return (opened.fuzzy_texts if fuzzy else opened.texts).tokens(text)
 
     def searched(self, among: RowSet | None) -> list[SearchedPartition]:
-        """All partitions of the index.
+        """Return all partitions of the index.
 
         Parameters
         ----------
         among
-            Addresses of the rows that may be found; None: all.
+            Addresses of the rows to search; ``None`` for all.
         """
         return [
             self._searched(segment, partition, among)
@@ -221,7 +220,7 @@ class TextColumn:
 
 
 def _inside(rows: _PartitionRows, among: RowSet) -> UInt8s:
-    """Which documents are among some rows."""
+    """Return which documents are among some rows."""
     if not rows.ascending:
         return among.contains(rows.addresses).astype(np.uint8)
     # Each range of rows is a range of documents.
@@ -238,7 +237,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
-    """The full-text index of a field."""
+    """Return the full-text index of a field."""
     for index in SnapshotIndices.of(snapshot).on(field_id):
         if index.kind.name == _KIND:
             return index
@@ -246,7 +245,7 @@ def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
 
 
 def _emptied(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> list[IndexedSegment]:
-    """Segments of the full-text index of a field whose rows were all deleted."""
+    """Return segments of the full-text index of a field whose rows were all deleted."""
     found = [one for one in SnapshotIndices.of(snapshot).emptied if _is_over(one, field_id)]
     name = found[0].entry.name if index is None and found else None if index is None else index.name
     return [one for one in found if one.entry.name == name]
@@ -257,7 +256,7 @@ def _is_over(segment: IndexedSegment, field_id: int) -> bool:
 
 
 def _is_by_element(segment: IndexedSegment) -> bool:
-    """Whether the elements of lists are the documents of a segment."""
+    """Return whether list elements are the documents of a segment."""
     from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
 
     entry = segment.entry
@@ -266,7 +265,7 @@ def _is_by_element(segment: IndexedSegment) -> bool:
 
 
 def indexed_columns(snapshot: Snapshot) -> list[str]:
-    """Paths of the columns with a full-text index, in the order of the indices."""
+    """Return the paths of the columns with a full-text index, in the order of the indices."""
     known: list[str] | None = snapshot.memo.get("text columns")
     if known is None:
         known = snapshot.memo["text columns"] = _indexed_columns(snapshot)
@@ -299,7 +298,7 @@ class DocumentPart(NamedTuple):
     rows
         Address of each.
     allowed
-        Not 0 where one may be found; None: all may.
+        1 for documents to search, 0 for others; ``None`` to search all.
     """
 
     documents: OpenedPartition | TextsInMemory
@@ -307,7 +306,7 @@ class DocumentPart(NamedTuple):
     allowed: UInt8s | None
 
     def occurrences(self, token: str) -> tuple[RowNumbers, Int64s]:
-        """Rows that may be found and have a token, and how often."""
+        """Return the searched rows that have a token, and how often."""
         documents, frequencies = self.documents.occurrences(token)
         at = documents.astype(np.int64)
         if self.allowed is not None:
@@ -323,11 +322,11 @@ class CombinedColumn:
     Parameters
     ----------
     weight
-        How many times its tokens count.
+        Factor of the counts of its tokens.
     parts
         Its documents.
     statistics
-        Of all of them.
+        Statistics of all its documents.
     """
 
     weight: float
@@ -335,18 +334,18 @@ class CombinedColumn:
     statistics: TextStatistics
 
     def count(self, token: str) -> int:
-        """Documents that have a token, deleted ones included."""
+        """Count the documents that have a token, including deleted ones."""
         return sum(part.documents.count(token) for part in self.parts)
 
     def occurrences(self, token: str) -> tuple[RowNumbers, Int64s]:
-        """Rows that have a token, and how often."""
+        """Return the rows that have a token, and how often."""
         found = [part.occurrences(token) for part in self.parts]
         rows = [np.zeros(0, np.uint64), *(rows for rows, _ in found)]
         often = [np.zeros(0, np.int64), *(often for _, often in found)]
         return np.concatenate(rows), np.concatenate(often)
 
     def lengths(self, rows: RowNumbers) -> Int64s:
-        """Tokens of some rows, which are ascending."""
+        """Count the tokens of some rows, which are ascending."""
         lengths = np.zeros(len(rows), np.int64)
         for part in self.parts:
             place = np.minimum(np.searchsorted(rows, part.rows), max(0, len(rows) - 1))
@@ -358,15 +357,15 @@ class CombinedColumn:
 
 
 def combined_hits(columns: Sequence[CombinedColumn], tokens: Iterable[str], *, every: bool) -> Hits:
-    """Rows that have tokens in any of the columns, with their scores.
+    """Return the rows that have tokens in any of the columns, with their scores.
 
-    The number of documents, and of those that have a token, is the largest of a column. Occurrences
+    The number of documents, and of documents with a token, is the largest of a column. Occurrences
     and lengths are sums over the columns, each times its weight; a token counts once.
 
     Parameters
     ----------
     every
-        Whether a row needs all tokens; else one of them.
+        Whether a row needs all tokens, or one of them.
     """
     distinct = list(dict.fromkeys(tokens))
     found = [[column.occurrences(token) for column in columns] for token in distinct]
@@ -395,7 +394,7 @@ def _union(parts: Iterator[RowNumbers]) -> RowNumbers:
 def _weighted(
     rows: RowNumbers, columns: Sequence[CombinedColumn], found: Sequence[tuple[RowNumbers, Int64s]]
 ) -> Float32s:
-    """How often each row has a token, with the weights of the columns."""
+    """Return how often each row has a token, with the weights of the columns."""
     often = np.zeros(len(rows), np.float64)
     for column, (having, frequencies) in zip(columns, found, strict=True):
         often[np.searchsorted(rows, having)] += column.weight * frequencies
@@ -403,11 +402,11 @@ def _weighted(
 
 
 _MORE: Final = 4
-"""Times the best rows that are found before others exclude some of them or lower their scores."""
+"""Factor of the rows to find first if other queries exclude rows or lower their scores."""
 _MOST_BEST: Final = 4096
-"""Rows up to which only the best are asked for."""
+"""Maximum rows of a search for the best rows; beyond, search for all rows."""
 _OF_POSTINGS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
-"""Parameters of indices that make no other tokens."""
+"""Parameters of indices that leave tokens the same."""
 
 
 @dataclass(frozen=True)
@@ -419,11 +418,11 @@ class TextSearch:
     views
         The version that is searched.
     options
-        Of the scan: which fragments, and whether only rows that an index knows.
+        Options of the scan: the fragments, and whether to search only indexed rows.
     prefilter
-        What rows have to pass to be searched.
+        Filter before the search.
     meter
-        Counts what is done.
+        Counts the work.
     """
 
     views: Views
@@ -432,17 +431,17 @@ class TextSearch:
     meter: Meter
 
     def hits(self, query: FullTextQuery, most: int | None) -> Hits:
-        """Addresses of rows, and their scores, in no order.
+        """Return addresses of rows, and their scores, in any order.
 
         Parameters
         ----------
         most
-            Only the best so many are wanted; None: all. There may be more of them.
+            Number of best rows that are wanted; ``None`` for all. More may be returned.
 
         Raises
         ------
         OptionError
-            A column cannot be searched, or not for phrases.
+            Searches in a column are unsupported, or its index lacks positions for phrases.
         CorruptFileError, DataFileMissingError
             An index is damaged; the message names the file.
         """
@@ -455,7 +454,7 @@ class TextSearch:
         if isinstance(query, BoostQuery):
             lowering = self._rows(query.negative)
             factor = -query.negative_boost
-            # A negative factor raises scores: rows that are not the best may become so.
+            # A negative factor raises scores: lower rows may become the best.
             most = most if factor <= 0 else None
             return self._adjusted(
                 query.positive, most, lambda found: _raised(found, lowering, factor)
@@ -467,12 +466,12 @@ class TextSearch:
         raise UnsupportedFeatureError(f"full_text_query: a {type(query).__name__} is not searched")
 
     def columns_of(self, query: TextQuery) -> Sequence[str]:
-        """The columns that a text is searched in.
+        """Return the columns to search for a text.
 
         Raises
         ------
         OptionError
-            None is named, and none has an index.
+            The query names no columns, and all columns lack an index.
         """
         if query.columns is not None:
             return query.columns
@@ -486,7 +485,7 @@ class TextSearch:
         return columns
 
     def column(self, path: str) -> TextColumn:
-        """A column by path."""
+        """Return a column by path."""
         return TextColumn.of(self.views.snapshot, path)
 
     # ------------------------------------------------------------------ parts
@@ -519,10 +518,10 @@ class TextSearch:
     def _adjusted(
         self, query: FullTextQuery, most: int | None, adjust: Callable[[Hits], Hits]
     ) -> Hits:
-        """Rows of a query after ``adjust``, which lowers scores or drops rows; the best at least.
+        """Return at least the best rows of a query after ``adjust``, which lowers or drops some.
 
-        A few more than the best rows are found first. These are enough if the scores of so many of
-        them stay above the lowest of all.
+        First finds a few more than the best rows. These are enough if ``most`` scores stay above
+        the lowest score.
         """
         wanted = 0 if most is None else _MORE * most
         while most is not None and 0 < wanted <= _MOST_BEST:
@@ -537,7 +536,7 @@ class TextSearch:
         return adjust(self._rows(query))
 
     def _rows(self, query: FullTextQuery) -> Hits:
-        """All rows of a part of a query, each once."""
+        """Return all rows of a part of a query, each once."""
         return _each_once(self.hits(query, None))
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
@@ -579,13 +578,13 @@ class TextSearch:
         fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
         terms = _terms(query, column.tokens(query.query, fuzzy=fuzzy))
         plain = terms
-        if fuzzy:  # Texts that are read become tokens as those of the index did.
+        if fuzzy:  # Texts that are read become tokens like the texts of the index.
             plain = terms._replace(tokens=column.tokens(query.query, fuzzy=False), fuzziness=0)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
         return self._terms_of(column, terms, plain, boost, most if boost > 0 else None)
 
     def _one_leaf(self, query: BooleanQuery) -> tuple[TextColumn, TermQuery] | None:
-        """The same as tokens of one column, which all have to be there, or any of them."""
+        """Return the same query as tokens of one column, if possible: all or any have to match."""
         every = not query.should
         if query.must_not or (query.must and query.should):
             return None
@@ -603,7 +602,7 @@ class TextSearch:
         )
         if not is_one_query:
             return None
-        together = [  # places of one leaf are none of another
+        together = [  # leaves have different places
             (token, number << 32 | position)
             for number, found in enumerate(tokens)
             for token, position in found
@@ -613,25 +612,26 @@ class TextSearch:
     def _terms_of(
         self, column: TextColumn, terms: TermQuery, plain: TermQuery, boost: float, most: int | None
     ) -> Hits:
-        """Rows that have tokens of a column; ``plain`` are those of rows that no index knows."""
-        # An index that answers for no row any more, as after an update of all, needs no positions.
+        """Return rows with tokens of a column; unindexed rows are searched for ``plain``."""
+        # An index of removed rows only, as after an update of all rows, needs no positions.
         indexed = bool(column.segments) and (bool(column.covered) or not terms.phrase)
         if terms.phrase and indexed:
             for _, opened in column.segments:
                 opened.check_positions()
             if len({position for _, position in terms.tokens}) == 1:
-                # Of n-grams, which have one place, a document of an index needs any.
+                # N-grams have one place: a document of an index needs any of them.
                 terms = terms._replace(phrase=False)
         parts: list[Hits] = []
         texts = None
         if plain.tokens:
             texts = self._read(column, column.tokenizer, [token for token, _ in plain.tokens])
         if terms.tokens and indexed:
-            # Each partition has similar words of its own, and sums of all its documents.
+            # Each partition has its own similar words, and sums of all its documents.
             searched = column.searched(self._among)
-            # A token counts once for each place, of which n-grams have one; all do in texts read.
+            # A token counts once for each place; n-grams have one place. Texts that are read count
+            # all.
             once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
-            # Of rows that it does not know, an index of list elements has scores in common.
+            # An index of list elements shares scores with unindexed rows.
             known = texts is not None and column.by_element and not terms.fuzziness
             beside = [texts] if texts is not None and known else []
             both = [column.statistics, *(one.statistics for one in beside)]
@@ -649,7 +649,7 @@ class TextSearch:
     def _read(
         self, column: TextColumn, tokenizer: Tokenizer, tokens: Sequence[str]
     ) -> TextsInMemory | None:
-        """The texts of fragments that no index knows, for some tokens; None: there are none."""
+        """Read the texts of unindexed fragments, for some tokens; ``None`` if all are indexed."""
         _, fragments = parted(self.views.snapshot, self.options, column.covered)
         if not fragments:
             return None
@@ -667,7 +667,7 @@ class TextSearch:
 
     @cached_property
     def _among(self) -> RowSet | None:
-        """Addresses of the rows that may be found by indices; None: all."""
+        """Addresses of the rows to search in indices; ``None`` for all."""
         snapshot = self.views.snapshot
         if self.prefilter is None:
             if self.options.fragments is None:
@@ -680,7 +680,7 @@ class TextSearch:
     def _filtered(
         self, columns: tuple[str, ...], fragments: tuple[int, ...] | None
     ) -> FilteredScan:
-        """Rows of fragments that pass the filter, if it comes first: columns, then addresses."""
+        """Return rows that pass a prefilter: columns, then addresses."""
         condition = None if self.prefilter is None else self.views.filter(self.prefilter)
         options = ScanOptions(
             fragments=fragments, use_scalar_index=self.options.use_scalar_index,
@@ -692,7 +692,7 @@ class TextSearch:
 def _unindexed(
     column: TextColumn, texts: TextsInMemory, terms: TermQuery, most: int | None
 ) -> Hits:
-    """Rows in fragments that the index does not know, whose texts were read."""
+    """Search rows in unindexed fragments, whose texts were read."""
     indexed = [partition for _, opened in column.segments for partition in opened.partitions]
     return search_terms(
         [SearchedPartition(texts, texts.rows, None, texts.ascending)],
@@ -713,7 +713,7 @@ def _terms(query: MatchQuery | PhraseQuery, tokens: tuple[tuple[str, int], ...])
 
 
 def _grouped(parts: Sequence[Hits], combine: Any) -> Hits:
-    """Each row once, with the scores of all parts combined."""
+    """Return each row once, with the scores of all parts combined."""
     rows = np.concatenate([part.rows for part in parts])
     scores = np.concatenate([part.scores for part in parts])
     distinct, place = np.unique(rows, return_inverse=True)
@@ -725,7 +725,7 @@ def _grouped(parts: Sequence[Hits], combine: Any) -> Hits:
 
 
 def _best_of(parts: Sequence[Hits]) -> Hits:
-    """Each row with the best of its scores."""
+    """Return each row with the best of its scores."""
     return parts[0] if len(parts) == 1 else _grouped(parts, np.maximum)
 
 
@@ -734,7 +734,7 @@ def _summed(parts: Sequence[Hits]) -> Hits:
 
 
 def _both(first: Hits, second: Hits) -> Hits:
-    """Rows that both found, with the sum of their scores; each finds a row once."""
+    """Return rows that both found, with the sum of their scores; each finds a row once."""
     rows, left, right = np.intersect1d(
         first.rows, second.rows, assume_unique=True, return_indices=True
     )
@@ -742,13 +742,13 @@ def _both(first: Hits, second: Hits) -> Hits:
 
 
 def _each_once(found: Hits) -> Hits:
-    """Rows with their best scores: an index may have several documents of one."""
+    """Return rows with their best scores: an index may have several documents of a row."""
     ordered = np.sort(found.rows)
     return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
 
 
 def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
-    """The rows of the first; those that the second found, too, have that added to their scores."""
+    """Return the rows of the first; add the scores of the second for rows that both found."""
     at, there = _places(second.rows, first.rows)
     scores = first.scores.copy()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -757,7 +757,7 @@ def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
 
 
 def _dropped(found: Hits, excluded: Sequence[RowNumbers]) -> Hits:
-    """What was found, without some rows."""
+    """Remove rows."""
     for rows in excluded:
         kept = ~_places(rows, found.rows)[1]
         found = Hits(found.rows[kept], found.scores[kept])
@@ -765,7 +765,7 @@ def _dropped(found: Hits, excluded: Sequence[RowNumbers]) -> Hits:
 
 
 def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
-    """Where rows are among others, and whether they are; rows of an index are ascending."""
+    """Return positions of wanted rows among ``rows``, which usually ascend, and which exist."""
     order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows)
     at = np.minimum(np.searchsorted(rows, wanted, sorter=order), max(0, len(rows) - 1))
     at = at if order is None else order[at]
@@ -774,7 +774,7 @@ def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
 
 # --- A scan that returns the rows whose texts match a query, the best first -------------
 
-# --- What a search of texts adds to rows: their score -----------------------------------
+# --- The column that a search of texts adds: the score ----------------------------------
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
 SCORE: Final = "_score"
@@ -783,12 +783,12 @@ ADDED: Final = AddedColumns(MappingProxyType({SCORE: pa.field(SCORE, pa.float32(
 """Columns that rows have in addition to the columns of the dataset."""
 
 _ADDRESSES: Final = frozenset((ROW_ID, ROW_ADDRESS))
-"""Columns that are the addresses of rows where row ids are not stable."""
+"""Columns of row addresses, unless row ids are stable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredRows:
-    """Rows that were found, by address."""
+    """Found rows, by address."""
 
     hits: Hits
 
@@ -798,22 +798,22 @@ class ScoredRows:
         return len(self.hits.rows)
 
     def places(self, snapshot: Snapshot) -> tuple[Int64s, Int64s]:
-        """Position of the fragment in the list, and physical row, of each."""
+        """Return the position of the fragment in the list, and the physical row, of each row."""
         return snapshot.places_of(self.hits.rows)
 
     def added(self, _name: str) -> pa.Array:
-        """The score."""
+        """Return the score."""
         return number_array(self.hits.scores, pa.float32())
 
     def stored(self, name: str, snapshot: Snapshot) -> pa.Array | None:
-        """Addresses are known."""
+        """Return addresses, which are known."""
         stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
         if name not in _ADDRESSES or stable:
             return None
         return number_array(self.hits.rows, pa.uint64())
 
     def take(self, chosen: Int64s | Flags) -> ScoredRows:
-        """Some of the rows, in this order."""
+        """Return chosen rows, in this order."""
         return ScoredRows(Hits(self.hits.rows[chosen], self.hits.scores[chosen]))
 
 
@@ -824,21 +824,21 @@ class FullTextScan(RankedScan):
     Parameters
     ----------
     query
-        What is searched for.
+        The query.
     """
 
     query: FullTextQuery
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, query: FullTextQuery) -> FullTextScan:
-        """Work out the columns of the query, the columns of the result, and the filter.
+        """Resolve the columns of the query, the columns of the result, and the filter.
 
         Raises
         ------
         OptionError
-            A column cannot be searched.
+            A column is of another type than text.
         ColumnNotFoundError, FilterError
-            A column does not exist, or the filter cannot be understood.
+            A column is missing, or the filter is invalid.
         """
         for column in _columns_of(query, TextSearch(views, options, None, Meter())):
             TextColumn.of(views.snapshot, column)
@@ -849,7 +849,7 @@ class FullTextScan(RankedScan):
         )  # fmt: skip
 
     def steps(self) -> list[PlanStep]:
-        """What is going to be done, the last step first."""
+        """Return the steps of the search, the last step first."""
         steps, query = self._result_steps(), self.query
         search = TextSearch(self.views, self.options, None, Meter())
         of_one = isinstance(query, TextQuery | MatchQuery | PhraseQuery)
@@ -881,7 +881,7 @@ class FullTextScan(RankedScan):
 
     @property
     def _most(self) -> int | None:
-        """Rows that are searched for; None: all that match."""
+        """Number of rows to find; ``None`` for all that match."""
         options = self.options
         return None if options.limit is None else options.offset + options.limit
 
@@ -892,7 +892,7 @@ class FullTextScan(RankedScan):
 
 
 def _columns_of(query: FullTextQuery, search: TextSearch) -> list[str]:
-    """Paths of the columns that are searched."""
+    """Return the paths of the columns to search."""
     paths = list(search.columns_of(query)) if isinstance(query, TextQuery) else []
     for leaf in query.leaves():
         if isinstance(leaf, MatchQuery | PhraseQuery):

@@ -1,4 +1,4 @@
-"""Search with a vector index: partitions near the query, of each of its segments.
+"""Search with a vector index: partitions near the query, in each of its segments.
 
 Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 """
@@ -46,7 +46,7 @@ from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
 from glaive.types import Flags, Float32s, Int64s
 
-# --- Where the rows of a segment are in a version: fragment and physical row of each ----
+# --- Places of the rows of a segment in a version: fragment and physical row ------------
 
 _SHIFT = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
@@ -55,9 +55,9 @@ _MASK = np.uint64(0xFFFFFFFF)
 def locate_rows(
     indices: SnapshotIndices, segment: IndexedSegment, numbers: RowNumbers
 ) -> RowPlaces:
-    """Find rows by their numbers, as the segment stores them, in whatever order."""
+    """Find rows by their numbers, as the segment stores them, in any order."""
     addresses, there = indices.locate(segment, numbers)
-    # Of rows that are not there, any fragment will do.
+    # For missing rows, any fragment will do.
     found = indices.snapshot.positions_by_id((addresses >> _SHIFT).astype(np.int64))
     fragment = np.maximum(found, 0)
     row = (addresses & _MASK).astype(np.int64)
@@ -69,7 +69,7 @@ def locate_rows(
 # --- Rows that a search is restricted to, because a filter comes first ------------------
 
 _MAX_BITS = 1 << 31
-"""Rows up to which each has a bit; with more, allowed ones are looked up."""
+"""Maximum rows that get a bit each; otherwise allowed rows are looked up."""
 
 
 class AllowedRows:
@@ -78,8 +78,8 @@ class AllowedRows:
     Parameters
     ----------
     passed
-        Position of a fragment and physical rows in it, ascending; a fragment may come again
-        with rows behind those before.
+        Position of a fragment and physical rows in it, ascending; a fragment may come again with
+        later rows.
     """
 
     def __init__(self, passed: Iterable[tuple[int, Int64s]]) -> None:
@@ -91,14 +91,14 @@ class AllowedRows:
         self.count = sum(map(len, self._rows.values()))
 
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """Fragments, by position, and physical rows of all."""
+        """Return the fragment, by position, and the physical row of each row."""
         if not self._rows:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         fragments = [np.full(len(rows), position) for position, rows in self._rows.items()]
         return np.concatenate(fragments), np.concatenate(list(self._rows.values()))
 
     def contains(self, fragment: Int64s, row: Int64s) -> Flags:
-        """Which rows are allowed, one flag each."""
+        """Return which rows are allowed, one flag each."""
         if self.bits is not None:
             return self.bits.contains(fragment, row)
         allowed = np.zeros(len(row), np.bool_)
@@ -110,7 +110,7 @@ class AllowedRows:
 
     @cached_property
     def bits(self) -> AllowedBits | None:
-        """A bit for each row up to the last of its fragment; None: too many."""
+        """A bit for each row up to the last of its fragment, or ``None`` if there are too many."""
         sizes = np.zeros(max(self._rows, default=0) + 1, np.int64)
         for position, rows in self._rows.items():
             sizes[position] = int(rows[-1]) + 1
@@ -127,24 +127,24 @@ class AllowedRows:
         return AllowedBits(8 * starts, sizes, bits)
 
 
-# --- How many partitions of an index a search begins with -------------------------------
+# --- The first partitions of an index to search -----------------------------------------
 # Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 NEIGHBOURS: Final = 8
-"""Nearest centroids that tell whether a query is clear."""
+"""Number of nearest centroids that decide whether a query is clear."""
 
 _CLEAR: Final = 1.28
 _UNCLEAR: Final = 1.08
-"""Distance of the eighth centroid, in that of the first, from which on a query is clear or not."""
+"""Bounds of the eighth centroid's distance divided by the first, for clear and unclear queries."""
 
 _MORE: Final = 3.6
-"""Partitions of an unclear query for each of a clear one."""
+"""Partitions of an unclear query for each partition of a clear query."""
 
 
 class Effort(NamedTuple):
     """Partitions to search first, and at most, until there are enough rows.
 
-    ``is_fixed``: whatever the distances of the centroids.
+    ``is_fixed``: distances of the centroids are ignored.
     """
 
     first: int
@@ -159,17 +159,17 @@ def effort_of(
     metric: Metric,
     partitions: int,
 ) -> Effort:
-    """The partitions to search.
+    """Return the partitions to search.
 
     Parameters
     ----------
     count
         Rows wanted.
     ranked
-        Distances of the query from the nearest centroids, ascending, :data:`NEIGHBOURS` at least
-        where there are as many; None: not known yet.
+        Distances of the query from the nearest centroids, ascending: at least :data:`NEIGHBOURS` if
+        there are as many. ``None`` if still unknown.
     partitions
-        Those that the index has.
+        Number of partitions of the index.
     """
     most = partitions
     if options.maximum_nprobes is not None:
@@ -183,14 +183,14 @@ def effort_of(
         first = usual ** (2 * effort)
     else:
         first = usual * (partitions / usual) ** (2 * effort - 1)
-    # Rounding must not add a partition to a number that is exact.
+    # Rounding must not add a partition to an exact number.
     return Effort(min(most, max(least, ceil(first - 1e-9))), most)
 
 
 def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partitions: int) -> int:
-    """Partitions of medium effort: more if many centroids are about as near as the first.
+    """Return the partitions of medium effort: more if many centroids are about equally near.
 
-    It grows with the root of the rows wanted, and not with the index, as pylance's does.
+    The number grows with the root of the wanted rows. In pylance it grows with the index.
     """
     clear = 4 + 0.8 * sqrt(count)
     unclear = 0.5
@@ -203,14 +203,14 @@ def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partition
 
 
 _SAMPLED: Final = 256
-"""Rows of a partition, about, that show how many pass a filter."""
+"""Approximate rows of a partition that estimate how many pass a filter."""
 
 _MIN_CAPACITY: Final = 24
-"""Rows that searches in graphs keep, at least: fewer find too little."""
+"""Minimum rows that searches in graphs keep: fewer find too little."""
 
 
 def damaged(error: CorruptFileError) -> CorruptFileError:
-    """The error with what searches can do about it."""
+    """Add remedies of searches to the error."""
     where = f"{error.where}; drop the index, or search with use_index=False"
     return CorruptFileError(error.what, expected=error.expected, found=error.found, where=where)
 
@@ -220,7 +220,7 @@ _FIRST.flags.writeable = False
 
 
 class SearchedSegment(NamedTuple):
-    """A segment, and what it is searched with."""
+    """A segment and its opened index."""
 
     segment: IndexedSegment
     opened: OpenedVectorIndex
@@ -237,18 +237,18 @@ class _Asked(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """Rows of a partition with their distances from a query; NaN: not searched.
+    """Rows of a partition with their distances from a query; NaN for rows outside the search.
 
     Parameters
     ----------
     places
-        Where the rows of the partition are.
+        Places of the rows of the partition.
     distances
-        Of its rows, or of some of them.
+        Distances of its rows, or of some of them.
     searched
-        How many rows that comes to.
+        Number of searched rows.
     rows
-        Numbers of these rows in the partition; None: all.
+        Numbers of these rows in the partition; ``None`` for all.
     """
 
     places: RowPlaces
@@ -264,19 +264,19 @@ class IndexSearch:
     Parameters
     ----------
     indices
-        Those of the version.
+        The indices of the version.
     segments
-        What is searched.
+        The segments to search.
     query
-        What is searched for.
+        The query.
     options
-        How many partitions to search, and how.
+        The number of partitions to search, and the way.
     candidates
         Rows wanted for each query.
     allowed
-        The only rows that are searched; None: all.
+        The rows to search; ``None`` for all.
     applies_range
-        Rows whose distances by codes are out of range are left out.
+        Whether to drop rows whose distances by codes are out of range.
     """
 
     indices: SnapshotIndices
@@ -289,7 +289,7 @@ class IndexSearch:
     meter: Meter
 
     def find(self) -> Found:
-        """The nearest rows of all segments, with distances as far as codes tell them."""
+        """Return the nearest rows of all segments, with distances by codes."""
         matrix = self.query.queries.matrix
         limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
@@ -301,7 +301,7 @@ class IndexSearch:
         return top.result()
 
     def _asked(self, searched: SearchedSegment, matrix: NDArray[Any]) -> _Asked:
-        """The queries for a segment, and the partitions that are nearest to each."""
+        """Return the queries for a segment, and the partitions nearest to each."""
         opened = searched.opened
         partitions = len(opened.partitions)
         effort = effort_of(self.options, self.query.count, None, opened.metric, partitions)
@@ -324,7 +324,7 @@ class IndexSearch:
         while done < effort.most and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
             if len(numbers) < stop:
-                # Few need more than they begin with.
+                # Few queries need more than the first partitions.
                 ranking = opened.ranked(query[None], effort.most if done else stop)
                 numbers, distances = ranking.numbers[0].tolist(), ranking.distances[0].tolist()
             near = numbers[done:stop]
@@ -347,7 +347,7 @@ class IndexSearch:
         number: int,
         top: TopRows,
     ) -> int:
-        """Add the nearest rows of some partitions; returns how many rows were compared."""
+        """Add the nearest rows of some partitions; return the number of compared rows."""
         opened = searched.opened
         codes = opened.codes
         code_query = codes.code_query(prepared)
@@ -397,7 +397,7 @@ class IndexSearch:
         centroid_distance: float,
         located: RowPlaces,
     ) -> _Compared | None:
-        """Rows that the graph of a partition leads to; None: too few of them are searched."""
+        """Return rows that the graph of a partition finds; ``None`` if they are too few."""
         share = 1.0
         if self.allowed is not None or located.live is not None:
             some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
@@ -405,7 +405,7 @@ class IndexSearch:
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
         if not share:
             return None
-        # Of the rows that the graph leads to, only those are of use that are searched.
+        # The graph also finds rows outside the search, so find more.
         capacity = ceil(self._capacity / share)
         found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
         if found is None:
@@ -420,7 +420,7 @@ class IndexSearch:
     def _kept(
         self, located: RowPlaces, rows: NDArray[np.signedinteger] | None = None
     ) -> Flags | None:
-        """Which rows, or which of some, are searched; None: all of them."""
+        """Return which rows may be searched; ``None`` for all."""
         live = located.live if rows is None or located.live is None else located.live[rows]
         if self.allowed is None:
             return live
@@ -431,21 +431,21 @@ class IndexSearch:
         return allowed if live is None else live & allowed
 
     def _searched(self, distances: Float32s, kept: Flags | None) -> Float32s:
-        """The distances of rows that are searched and in range, the others as NaN."""
+        """Return the distances of searched rows in range, and NaN for other rows."""
         if kept is not None:
             distances[~kept] = np.nan
         return self.query.in_range(distances) if self.applies_range else distances
 
     @property
     def _capacity(self) -> int:
-        """Rows that searches in graphs keep."""
+        """Number of rows that searches in graphs keep."""
         least = self.options.ef or self.candidates + self.candidates // 2
         return max(self.candidates, least, _MIN_CAPACITY)
 
     def _partitions(
         self, searched: SearchedSegment, numbers: list[int]
     ) -> list[tuple[LoadedPartition, RowPlaces]]:
-        """Partitions, and where their rows are; kept for this version."""
+        """Return partitions and the places of their rows, cached for this version."""
         segment, opened = searched
         known = self.indices.partition_keys(segment)
         keys: list[Hashable] = []
@@ -470,14 +470,14 @@ class IndexSearch:
         return list(zip(loaded, places, strict=True))
 
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
-        """Where the rows of a partition are."""
+        """Return the places of the rows of a partition."""
         located = locate_rows(self.indices, segment, loaded.rows)
         key = (self.indices.version, segment.stated, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
-        """The nearest rows of some partitions."""
+        """Return the nearest rows of some partitions."""
         parts = []
         for part in compared:
             near = nearest_of(part.distances, self.candidates, limit)
@@ -493,7 +493,7 @@ class IndexSearch:
 
 
 def _all(number: int, count: int) -> NDArray[np.int32]:
-    """The number of a query for so many rows."""
+    """Return the number of a query for each of ``count`` rows."""
     if not number:
         return _FIRST[:count] if count <= len(_FIRST) else np.zeros(count, np.int32)
     return np.full(count, number, np.int32)
@@ -506,7 +506,7 @@ def _load(opened: OpenedVectorIndex, partition: int) -> LoadedPartition:
         raise damaged(error) from error
 
 
-# --- Which vector index a search uses, if any -------------------------------------------
+# --- Choose the vector index of a search ------------------------------------------------
 
 
 class ChosenIndex(NamedTuple):
@@ -515,11 +515,11 @@ class ChosenIndex(NamedTuple):
     Parameters
     ----------
     name
-        Of the index.
+        Name of the index.
     segments
-        Those that are searched.
+        Its segments to search.
     fragments
-        Ids of the fragments that these answer for.
+        Ids of the fragments that these segments cover.
     metric
         Kind of distance of all of them.
     """
@@ -530,14 +530,14 @@ class ChosenIndex(NamedTuple):
     metric: Metric
 
     def closed(self, indices: SnapshotIndices) -> ClosedIndex:
-        """What is needed to search with it again; it keeps no opened segment."""
+        """Return a reference to the index for later searches; opened segments may go."""
         segments = tuple(one.segment for one in self.segments)
         keys = tuple(map(indices.name_of, segments))
         cache = indices.snapshot.session.index_cache
         return ClosedIndex(self.name, segments, self.fragments, self.metric, keys, cache)
 
     def with_defaults(self, options: NearestOptions) -> NearestOptions:
-        """Options with what the index was built for, where the query does not say."""
+        """Return options with the defaults of the index for options that the query omits."""
         known = [one.opened.defaults for one in self.segments if one.opened.defaults is not None]
         if not known:
             return options
@@ -553,7 +553,7 @@ class ClosedIndex(NamedTuple):
     name, segments, fragments, metric
         As of :class:`ChosenIndex`.
     keys, cache
-        What its segments are kept under once they are opened, and where.
+        The cache of its opened segments, and their keys.
     """
 
     name: str
@@ -564,7 +564,7 @@ class ClosedIndex(NamedTuple):
     cache: ByteCache[Hashable, Any]
 
     def opened(self) -> ChosenIndex | None:
-        """The same index, if the session still has all its segments; their files never change."""
+        """Return the same index, if the session still has all its (immutable) segments."""
         name, segments, fragments, metric, keys, cache = self
         found: list[Any] = cache.get_all(keys)
         if None in found:
@@ -576,12 +576,12 @@ class ClosedIndex(NamedTuple):
 def choose_index(
     snapshot: Snapshot, field_id: int, kind: VectorType, options: NearestOptions
 ) -> ChosenIndex | None:
-    """The first index on a field that can be searched, by the distance asked for.
+    """Return the first usable index on a field with the requested metric.
 
     Raises
     ------
     OptionError
-        ``ef`` is below the rows wanted, and the index has graphs.
+        ``ef`` is below the number of wanted rows, and the index has graphs.
     CorruptFileError, DataFileMissingError, NotLanceError
         A file of an index is damaged or absent.
     """
@@ -599,7 +599,7 @@ def choose_index(
 def _chosen(
     indices: SnapshotIndices, index: LogicalIndex, kind: VectorType, options: NearestOptions
 ) -> ChosenIndex | None:
-    """Segments with the wanted distance; those that are not known are scanned instead."""
+    """Choose segments with the wanted metric; fragments of unknown segments are scanned."""
     opened = searched_segments(indices, index.segments, kind, options.metric)
     if not opened:
         return None
@@ -616,12 +616,12 @@ def searched_segments(
     kind: VectorType,
     metric: Metric | None = None,
 ) -> tuple[SearchedSegment, ...]:
-    """Those of some segments that compare vectors of a type by a distance, opened.
+    """Open the segments that compare vectors of a type by a metric.
 
     Parameters
     ----------
     metric
-        Kind of distance; by default that of the first of them.
+        Kind of distance; by default the metric of the first segment.
 
     Raises
     ------
@@ -671,16 +671,16 @@ def rescore(
     *,
     finite: bool = False,
 ) -> None:
-    """Add rows with their true distances, which takes reading their vectors.
+    """Add rows with their true distances; reads their vectors.
 
     Parameters
     ----------
     source
-        The column with the vectors, alone.
+        Only the column with the vectors.
     found
-        Query by query.
+        Rows to rescore, query by query.
     finite
-        Leave out rows whose distance is not finite: no index has their vectors.
+        Drop rows whose distance is infinite or NaN: indices omit their vectors.
     """
     if not found.size:
         return
@@ -700,7 +700,7 @@ def rescore(
 
 
 def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: Meter) -> Float32s:
-    """True distances of rows, whose vectors are taken."""
+    """Take the vectors of rows and return their true distances."""
     table = take_physical(source, found.fragment, found.row, meter=meter)
     array: Any = join_large(table.column(0).chunks)
     vectors = row_vectors(array, query.kind)
@@ -714,9 +714,10 @@ def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: 
 
 
 def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedVectors | None:
-    """Where vectors lie plain in mapped files, so that they are measured without a copy.
+    """Return the places of plain vectors in mapped files, where they are measured.
 
-    None where that is not so, or takes have not joined the fragments yet. One alone is joined here.
+    Return ``None`` for other vectors, or before takes have joined the fragments. A single fragment
+    is joined here.
     """
     joined = source.joined_before()
     if joined is None:
@@ -731,10 +732,10 @@ def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedV
 def _nearest_in_place(
     placed: PlacedVectors, query: VectorQuery, found: Found, top: TopRows, *, finite: bool
 ) -> Found | None:
-    """The nearest rows by true distances; None: something is amiss, and a take says what."""
+    """Return the nearest rows by true distances; ``None`` after an error, which a take reports."""
     element, queries = query.kind.element, query.queries
     if placed.width != query.kind.dimension * ELEMENTS[element].itemsize:
-        return None  # nulls among the numbers lie before them
+        return None  # validity bits precede the numbers
     limits, low = top.limits, -np.inf if query.low is None else query.low
     if finite:
         limits = np.minimum(limits, _GREATEST)

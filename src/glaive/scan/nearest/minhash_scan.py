@@ -37,9 +37,9 @@ class MinHashScan(RankedScan):
     Parameters
     ----------
     query
-        What is searched for.
+        The query.
     index
-        What is searched with.
+        The index.
     """
 
     query: MinHashQuery
@@ -52,9 +52,9 @@ class MinHashScan(RankedScan):
         Raises
         ------
         OptionError
-            The column has no MINHASHLSH index.
+            The column lacks a MINHASHLSH index.
         ColumnNotFoundError, FilterError
-            A column does not exist, or the filter cannot be understood.
+            A column is missing, or the filter is invalid.
         """
         snapshot = views.snapshot
         field = snapshot.manifest.schema.find(query.column)[-1]
@@ -74,7 +74,7 @@ class MinHashScan(RankedScan):
         )  # fmt: skip
 
     def steps(self) -> list[PlanStep]:
-        """What is going to be done, the last step first."""
+        """Return the steps of the search, the last step first."""
         segments, (covered, rest) = len(self.index.segments), self._parts
         said = f"column={self.query.column}, k={self._count}, index {self.index.name}: "
         said += f"{segments} segments of {len(covered)} fragments"
@@ -86,7 +86,7 @@ class MinHashScan(RankedScan):
 
     @property
     def _count(self) -> int:
-        """Rows that are searched for."""
+        """Number of rows to find."""
         limit = self.options.limit
         return (_DEFAULT_COUNT if limit is None else limit) + self.options.offset
 
@@ -122,7 +122,7 @@ class MinHashScan(RankedScan):
         return self._nearest(np.concatenate(rows), np.concatenate(distances))
 
     def _nearest(self, rows: RowNumbers, distances: Float32s) -> Found:
-        """The nearest of some rows, by address; of equally near ones those with the lowest ids."""
+        """Return the nearest of some rows, by address; for equal distances, the lowest ids."""
         if len(rows) > self._count:
             limit = np.partition(distances, self._count - 1)[self._count - 1]
             rows, distances = rows[distances <= limit], distances[distances <= limit]
@@ -136,7 +136,7 @@ class MinHashScan(RankedScan):
         return Found(none, distances[order], keys[order], fragment[order], row[order])
 
     def _allowed(self, meter: Meter) -> RowSet | None:
-        """Addresses of the rows of indexed fragments that are searched; None: all."""
+        """Return the addresses of rows to search in indexed fragments; ``None`` for all."""
         if self.prefilter is None and self.options.fragments is None:
             return None
         with meter.step("prefilter"):
@@ -145,7 +145,7 @@ class MinHashScan(RankedScan):
     def _read(
         self, opened: OpenedMinHash, signature: UInt16s, meter: Meter
     ) -> tuple[RowNumbers, Float32s]:
-        """Texts of fragments that no segment covers: those that share a band with the query."""
+        """Read texts of unindexed fragments; return rows that share a band with the query."""
         params = opened.params
         signer = TextSigner(params)
         wanted = band_keys(signature[None, :], params.num_bands)
@@ -161,6 +161,6 @@ class MinHashScan(RankedScan):
         return np.concatenate(rows), np.concatenate(distances)
 
     def _passing(self, fragments: tuple[int, ...], meter: Meter, *columns: str) -> FilteredScan:
-        """The rows of some fragments that pass the filter, if it comes first."""
+        """Return the rows of some fragments that pass a prefilter."""
         options = replace(self.options, fragments=fragments)
         return passing_rows(self.views, options, self.prefilter, meter, columns)

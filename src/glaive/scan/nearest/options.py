@@ -1,4 +1,4 @@
-"""What users ask for with ``nearest``, checked as far as that needs no dataset."""
+"""Options of ``nearest``, checked before the dataset is known."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def _range(given: Any) -> tuple[float | None, ...]:
 
 
 def query_vectors(given: Any) -> NDArray[Any]:
-    """Numbers of the query, in one or two dimensions.
+    """Return the numbers of the query, in one or two dimensions.
 
     Raises
     ------
     OptionError
-        It has other values, or none.
+        It has other values, or is empty.
     """
     try:
         numbers = given if type(given) is np.ndarray else np.asarray(_plain(given))
@@ -72,7 +72,7 @@ def query_vectors(given: Any) -> NDArray[Any]:
 
 
 def _plain(given: Any) -> Any:
-    """Arrow values as something that NumPy understands."""
+    """Convert Arrow values to values that NumPy accepts."""
     if isinstance(given, np.ndarray) and np.ma.is_masked(given):
         raise ValueError("masked numbers")
     if isinstance(given, pa.Scalar):
@@ -97,7 +97,7 @@ def _plain(given: Any) -> Any:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """Options of a search besides column, query and ``k``."""
+    """Further options of a search, after column, query and ``k``."""
 
     metric: str | None
     nprobes: int | None
@@ -124,26 +124,25 @@ class NearestOptions:
         One vector of shape ``(dimension,)``, or several, ``(n, dimension)``: a batch of
         queries or, for a column whose rows have several vectors each, one query.
     k
-        Rows to find for each query; by default as many as ``limit`` says, or 10.
+        Rows to find for each query; by default ``limit``, or 10.
     metric
-        Kind of distance; by default that of the index, else ``l2``, for bytes ``hamming``.
+        Kind of distance; by default the metric of the index, else ``l2``, for bytes ``hamming``.
     minimum_nprobes, maximum_nprobes
-        Partitions of an index to search for each query, at least and at most; ``nprobes`` sets
-        both.
+        Minimum and maximum partitions of an index to search for each query; ``nprobes`` sets both.
     search_effort
-        Which share of the partitions to begin with, from 0 to 1; ``None`` for 0.5.
+        Share of the partitions to search first, from 0 to 1; ``None`` for 0.5.
     refine_factor
         Measure true distances of so many times ``k`` candidates of an index.
     ef
         Candidates that a search in a graph keeps; by default 1.5 ``k``.
     use_index
-        Search with an index, where there is one.
+        Search with an index, if one exists.
     approx_mode
-        How exactly codes of IVF_RQ are compared: ``fast``, ``normal`` or ``accurate``.
+        Precision of comparing codes of IVF_RQ: ``fast``, ``normal`` or ``accurate``.
     distance_range
-        Lowest distance, and the one that distances have to stay below; ``None`` for no bound.
+        Lowest distance, and the upper bound (exclusive); ``None`` for no bound.
     query_parallelism
-        Accepted; searches use the cores there are.
+        Accepted and ignored: searches use all cores.
     """
 
     column: str = field(metadata={"kind": Kind("a name", TEXT.of)})
@@ -171,7 +170,7 @@ class NearestOptions:
         Raises
         ------
         OptionError
-            A key is unknown or missing, or has a value it cannot have.
+            A key is unknown or missing, or has an invalid value.
         """
         if not isinstance(given, Mapping):
             raise OptionError(
@@ -195,9 +194,9 @@ class NearestOptions:
         return cls(query=kept.pop("q"), **kept)
 
     def with_defaults(self, nprobes: int, refine_factor: int | None) -> NearestOptions:
-        """The same with other defaults for how many partitions are searched, and refined.
+        """Return the options with other defaults of the number of partitions and the refine factor.
 
-        More partitions are searched where these have too few rows.
+        The search takes more partitions if these have too few rows.
         """
         said = (self.minimum_nprobes, self.maximum_nprobes, self.search_effort)
         made = self
@@ -208,9 +207,9 @@ class NearestOptions:
         return made
 
     def count(self, limit: int | None) -> int:
-        """Rows to find for each query, given the limit of the scan: at least one.
+        """Return the rows to find for each query, given the limit of the scan: at least one.
 
-        A scan with the limit 0 cuts them off after the search.
+        A scan with the limit 0 drops them after the search.
         """
         if self.k is not None:
             return self.k
@@ -218,9 +217,9 @@ class NearestOptions:
 
 
 def _set_partitions(kept: dict[str, Any]) -> None:
-    """Set how many partitions to search, at least and at most, in place of ``nprobes``."""
+    """Replace ``nprobes`` by the minimum and maximum number of partitions."""
     both = kept.pop("nprobes", None)
-    # Whoever says how much effort to make leaves the number to that.
+    # ``search_effort`` decides the number if it is given.
     if both is not None and "search_effort" not in kept:
         kept.setdefault("minimum_nprobes", both)
         kept.setdefault("maximum_nprobes", both)
@@ -238,21 +237,21 @@ _KINDS["nprobes"] = integer(1, beyond="Nprobes must be > 0 but got {}. ")
 del _KINDS["query"]
 
 
-# --- What users ask for with ``nearest=MinHashQuery(…)`` --------------------------------
+# --- The query of ``nearest=MinHashQuery(…)`` -------------------------------------------
 
 
 @dataclass
 class MinHashQuery:
-    """The rows whose texts are most like a text, by the MINHASHLSH index of their column.
+    """Find the texts most similar to a text by the MINHASHLSH index of their column.
 
-    As ``nearest`` of a scan: ``limit`` rows, 10 by default, with their ``_distance``: one less the
-    share of runs of words that the texts have in common, estimated. Texts that have little in
-    common are not found.
+    Use it as ``nearest`` of a scan. The result has ``limit`` rows, 10 by default, with
+    ``_distance``: one minus the estimated share of common runs of words. The search misses texts
+    that have little in common.
 
     Parameters
     ----------
     text
-        Becomes tokens as the texts of the index did.
+        The text. It becomes tokens like the texts of the index.
     column
         Path of the column.
     """
@@ -262,12 +261,12 @@ class MinHashQuery:
 
 
 def minhash_query_of(given: object) -> MinHashQuery | None:
-    """A query as users give it, pylance's included; None for other values.
+    """Convert a query of a user, or pylance's; return ``None`` for other values.
 
     Raises
     ------
     OptionError
-        Text or column is no string.
+        Text or column is another value than a string.
     """
     if type(given).__name__ != "MinHashQuery":
         return None

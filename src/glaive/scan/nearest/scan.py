@@ -1,7 +1,7 @@
 """A scan that returns the rows whose vectors are nearest to a query.
 
-Rows are searched first, then filtered (unless the filter came first), then put into an order,
-and cut by limit and offset; columns are taken of those that remain.
+Rows are searched first, then filtered (unless the filter came first), sorted, and cut by limit and
+offset. The scan takes columns of the remaining rows.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ from glaive.types import Flags, Float32s, Int64s, UInt64s
 
 # --- Exact search: the distance of every row that passes, in bounded memory -------------
 
-# --- Vectors of some rows of a fragment, and which rows they are of ---------------------
+# --- Vectors of some rows of a fragment, and their rows ---------------------------------
 
 _TAKEN_SHARE: Final = 0.12
-"""Share of the rows of a range up to which their vectors are taken one by one."""
+"""Maximum share of the rows of a range whose vectors are taken one by one."""
 
 _PIECE_BYTES: Final = 1 << 20
-"""Bytes of vectors, about, from which on pages are read one by one."""
+"""Approximate minimum bytes of vectors that are read page by page."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +84,11 @@ class LoadedVectors:
     Parameters
     ----------
     position
-        Of the fragment in the list.
+        Position of the fragment in the list.
     rows
-        Physical row of each vector; or that of the first, where one follows the other.
+        Physical row of each vector, or of the first vector if the rows are consecutive.
     kept
-        Numbers of the vectors that are searched, ascending; None: all.
+        Numbers of the vectors to search, ascending; ``None`` for all.
     """
 
     bound: BoundFragment
@@ -98,7 +98,7 @@ class LoadedVectors:
     kept: Int64s | None = None
 
     def found(self, query: NDArray[np.int32], numbers: Int64s, distances: Float32s) -> Found:
-        """Vectors by their numbers, as rows that were found."""
+        """Return vectors by their numbers, as found rows."""
         rows = self.rows + numbers if isinstance(self.rows, int) else self.rows[numbers]
         keys = self.bound.system_columns.of(ROW_ID, rows)
         return Found(query, distances, keys, np.full(len(rows), self.position, np.int64), rows)
@@ -109,7 +109,7 @@ def load_vectors(
 ) -> Iterator[LoadedVectors]:
     """Read the vectors of selected rows: of the whole range, if most are selected.
 
-    Without a copy where files are mapped and vectors lie plain in them: page by page.
+    Plain vectors in mapped files are views, page by page.
     """
     selected, bound = selection.selected, selection.bound
     column = bound.stored[output.at]
@@ -132,7 +132,7 @@ def load_vectors(
 
 
 def _pieces(pages: Int64s, start: int, stop: int, kind: VectorType) -> list[int]:
-    """Where to divide a range: at beginnings of pages, those of many small ones left out."""
+    """Return where to divide a range: at beginnings of pages; small pages stay together."""
     inner = pages[(pages > start) & (pages < stop)]
     rows = max(1, _PIECE_BYTES // (kind.dimension * ELEMENTS[kind.element].itemsize))
     _, firsts = np.unique((inner - start) // rows, return_index=True)
@@ -146,21 +146,21 @@ def _vectors_of(array: Any, output: Output, kind: VectorType) -> RowVectors:
 
 
 # --- Exact search for many queries at once, by matrix products --------------------------
-# A product of single precision is not exact enough to tell the nearest rows: distances of near
-# vectors are small differences of large numbers. So it selects those that may be among the
-# nearest, by a bound of its error, and their distances are computed one by one. Products of bytes
-# do so in a quarter of the time, unless they select too many.
+# A product of single precision is too inexact to decide which rows are nearest: distances of near
+# vectors are small differences of large numbers. So it selects candidates by a bound of its error,
+# and their distances are computed one by one. Products of bytes take a quarter of the time, unless
+# they select too many.
 
 _FIRST_ROWS: Final = 512
 _MOST_ROWS: Final = 1 << 14
-"""Vectors of the first block, and of all but the first: limits fall with each of them."""
+"""Vectors of the first block, and of later blocks: each block lowers the limits."""
 
 _CAPACITY: Final = 1 << 16
-"""Pairs of a query and a row at a time whose distances are computed, at least."""
+"""Minimum pairs of a query and a row whose distances are computed at a time."""
 
 
 class BatchSearch:
-    """Looks for the nearest rows of many queries, block by block. Threads may share one."""
+    """Finds the nearest rows of many queries, block by block. Threads may share it."""
 
     def __init__(self, query: VectorQuery, top: TopRows) -> None:
         self._query, self._top = query, top
@@ -173,12 +173,12 @@ class BatchSearch:
             self._squares = np.square(queries.norms)
         self._table = QueryTable(self._matrix)
         self._capacity = max(_CAPACITY, CHUNK * len(self._matrix))
-        # Of sums of so many products, in units of the sum of both squared lengths.
+        # Error of sums of so many products, in units of the sum of both squared lengths.
         self._error = np.float32(2 * (query.kind.dimension + 16) * np.finfo(np.float32).eps)
 
     @classmethod
     def is_possible(cls, query: VectorQuery) -> bool:
-        """Whether products select few rows for this query."""
+        """Return whether products select few rows for this query."""
         few = query.count * 2 <= _MOST_ROWS
         return few and not query.kind.several and query.metric != "hamming"
 
@@ -222,9 +222,9 @@ class BatchSearch:
             self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
 
     def _bounds(self, stored: VectorBlock, squares: Float32s) -> tuple[Float32s, Float32s]:
-        """Per row: what to add to its products, and their factor.
+        """Return the offset and the factor of the products of each row.
 
-        Sum and product, less what :meth:`_limits` takes off, are at most the distance.
+        Offset plus scaled product, less the error in :meth:`_limits`, is at most the distance.
         """
         count = len(squares)
         if self._query.metric == "l2":
@@ -236,14 +236,14 @@ class BatchSearch:
         offsets = np.zeros(count, np.float32)
         odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
         if len(odd):
-            # Vectors of length 0 have no cosine. Products of the others may be inexact: they are
-            # within all limits, as NaN is.
+            # Vectors of length 0 lack a cosine. Products of other vectors may be inexact: they are
+            # within all limits, like NaN.
             none = np.isnan(squares[odd]) | ~stored.matrix[odd].any(axis=1)
             offsets[odd], factors[odd] = np.where(none, np.inf, np.nan), 0
         return offsets, factors
 
     def _limits(self) -> Float32s:
-        """What sums of offset and product must not exceed, for each query."""
+        """Return the upper limit of offset plus product, for each query."""
         limits, metric = self._top.limits, self._query.metric
         made: NDArray[Any]
         with np.errstate(all="ignore"):
@@ -279,7 +279,7 @@ class BatchSearch:
         row_of: Int64s,
         searched: Flags | None,
     ) -> None:
-        """Compute distances of selected pairs, and keep what is near."""
+        """Compute distances of selected pairs, and keep near rows."""
         query, top = self._query, self._top
         if searched is not None:
             kept = searched[row_of]
@@ -292,21 +292,21 @@ class BatchSearch:
 
 
 _BATCH_QUERIES: Final = 4
-"""Queries from which on a matrix product is quicker than one query after the other."""
+"""Minimum queries for which a matrix product is faster than one query after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactSearch:
-    """A search that looks at every vector.
+    """A search that compares all vectors.
 
     Parameters
     ----------
     scan
-        Which rows are looked at; its projection has the row id.
+        The rows to search; its projection has the row id.
     output
         The column with the vectors, within the projection.
     query
-        What is searched for.
+        The query.
     """
 
     scan: FilteredScan
@@ -314,7 +314,7 @@ class ExactSearch:
     query: VectorQuery
 
     def find(self, top: TopRows) -> None:
-        """Add the nearest rows. Memory: windows of vectors of files that must be fetched."""
+        """Add the nearest rows. Memory: windows of vectors of fetched files."""
         query = self.query
         if query.answers >= _BATCH_QUERIES and BatchSearch.is_possible(query):
             batch = BatchSearch(query, top)
@@ -343,10 +343,10 @@ class ExactSearch:
 
 
 _FEW_ALLOWED: Final = 1000
-"""Rows that pass a filter up to which comparing their vectors is quicker than an index."""
+"""Maximum rows that pass a filter whose vectors are compared instead of searching an index."""
 
 _CANDIDATES_OF_SEVERAL: Final = 4
-"""Rows that an index is asked for by each vector of a query, for each that is wanted."""
+"""Candidates of an index per wanted row, for each vector of a query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -356,13 +356,13 @@ class NearestScan(RankedScan):
     Parameters
     ----------
     nearest
-        Of the search.
+        Options of the search.
     query
-        What is searched for.
+        The query.
     index
-        What is searched with; None: every vector is compared.
+        The index; ``None`` compares all vectors.
     rest
-        A scan of the fragments that the index does not cover; None: there are none.
+        A scan of unindexed fragments, if any.
     """
 
     nearest: NearestOptions
@@ -372,14 +372,14 @@ class NearestScan(RankedScan):
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, nearest: NearestOptions) -> NearestScan:
-        """Work out the column, the query, the columns of the result and the filter.
+        """Resolve the column, the query, the columns of the result and the filter.
 
         Raises
         ------
         OptionError
-            The column has no vectors, or the query does not fit them.
+            The column lacks vectors, or the query does not fit them.
         ColumnNotFoundError, FilterError
-            A column does not exist, or the filter cannot be understood.
+            A column is missing, or the filter is invalid.
         """
         name = nearest.column
         field_id, kind = _column(views.snapshot, name)
@@ -403,16 +403,16 @@ class NearestScan(RankedScan):
         )  # fmt: skip
 
     def without_index(self) -> NearestScan:
-        """The same for :meth:`asked_again`: it keeps no opened index."""
+        """Return the search for :meth:`asked_again`; it releases the opened index."""
         return replace(self, index=None)
 
     def asked_again(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
-        """The same for other query vectors, as many or, for one query, another.
+        """Return the search for other query vectors: the same number, or for one query another.
 
         Parameters
         ----------
         closed
-            The index that it was made with.
+            The index of the earlier search.
 
         Raises
         ------
@@ -435,7 +435,7 @@ class NearestScan(RankedScan):
         )  # fmt: skip
 
     def steps(self) -> list[PlanStep]:
-        """What is going to be done, the last step first."""
+        """Return the steps of the search, the last step first."""
         query, snapshot = self.query, self.views.snapshot
         several = f", for each of {query.answers} queries" if query.answers > 1 else ""
         order = "[_distance@0 ASC NULLS LAST, _rowid@1 ASC NULLS LAST]"
@@ -512,31 +512,31 @@ class NearestScan(RankedScan):
 
     @property
     def _candidates(self) -> int:
-        """Rows that an index is asked for, for each query vector."""
+        """Number of rows to find in an index, for each query vector."""
         wanted = self.query.count * (self.nearest.refine_factor or 1)
         return wanted * _CANDIDATES_OF_SEVERAL if self.query.kind.several else wanted
 
     @property
     def _rescores(self) -> bool:
-        """Whether true distances of the index's rows are wanted: to compare them with others."""
+        """Whether to compute true distances of the rows that the index finds."""
         wanted = self.nearest.refine_factor is not None or self.query.kind.several
         return wanted or self.rest is not None
 
     @property
     def _by_codes(self) -> VectorQuery:
-        """The query as an index compares it: where it has codes, with twice the cosine distance."""
+        """The query for an index; an index with codes uses twice the cosine distance."""
         query, segments = self.query, () if self.index is None else self.index.segments
         exact = {one.opened.codes.are_vectors for one in segments}
         if not self._rescores or exact == {True}:
             return query
-        # What codes take for too far may be near enough: only what is too near is left out.
+        # Rows that are too far by codes may be near enough: only drop rows that are too near.
         low = query.low
         if low is not None and query.metric == "cosine":
             low = None if True in exact else 2 * low
         return replace(query, low=low, high=None)
 
     def _allowed(self, meter: Meter) -> AllowedRows | None:
-        """The rows of indexed fragments that are searched; None: all."""
+        """Return the rows to search in indexed fragments; ``None`` for all."""
         options = self.options
         restricted = options.fragments is not None or options.range_before is not None
         if self.index is None or not (self.prefilter is not None or restricted):
@@ -548,7 +548,7 @@ class NearestScan(RankedScan):
             return AllowedRows((position(fragment), rows) for fragment, rows in passed)
 
     def _all_of(self, allowed: AllowedRows) -> Found:
-        """All rows that are allowed, for each query."""
+        """Return all allowed rows, for each query."""
         fragment, row = allowed.pairs()
         source = self.views.scan((), with_row_id=True)
         key = take_physical(source, fragment, row).column(0).to_numpy().astype(np.uint64)
@@ -558,31 +558,31 @@ class NearestScan(RankedScan):
         return Found(query, far, np.tile(key, times), np.tile(fragment, times), np.tile(row, times))
 
     def _exact(self, options: ScanOptions, meter: Meter) -> ExactSearch:
-        """The search that looks at all vectors of some fragments."""
+        """Return the search that compares all vectors of some fragments."""
         column = self.nearest.column
         scan = self._passing(options, meter, column, ROW_ID)
         return ExactSearch(scan, scan.run.source.projection.inputs[column], self.query)
 
     def _passing(self, options: ScanOptions, meter: Meter, *columns: str) -> FilteredScan:
-        """The rows of some fragments that pass the filter, if it comes first."""
+        """Return the rows of some fragments that pass a prefilter."""
         return passing_rows(self.views, options, self.prefilter, meter, inputs=columns)
 
 
 def _rest(
     snapshot: Snapshot, options: ScanOptions, index: ChosenIndex | None
 ) -> ScanOptions | None:
-    """A scan of the fragments that an index does not cover; None: there are none."""
+    """Return a scan of unindexed fragments, if any."""
     rest = () if index is None else parted(snapshot, options, index.fragments)[1]
     return replace(options, fragments=rest) if rest else None
 
 
 def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
-    """The id of a field, and the type of its vectors; worked out once for a version.
+    """Return the id of a field and the type of its vectors, computed once for a version.
 
     Raises
     ------
     OptionError, ColumnNotFoundError
-        It has no vectors, or does not exist.
+        It lacks vectors, or is missing.
     """
     key = "vectors of", name
     known: tuple[int, VectorType] | None = snapshot.memo.get(key)
@@ -593,10 +593,10 @@ def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
 
 
 # --- Recall of a vector index: the share of the nearest rows that a search with it finds
-# It is measured with vectors of the dataset itself, each without the row it is from.
+# It is measured with vectors of the dataset itself; each search drops the row of its query.
 
 _NEIGHBOURS: Final = 10
-"""Rows that are searched for in addition to the row of the query."""
+"""Rows to find in addition to the row of the query."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -608,9 +608,9 @@ class RecallSample:
     views
         The version.
     options
-        Which fragments are searched.
+        Options with the fragments to search.
     nearest
-        The search: column, metric, queries, and rows wanted.
+        The search: column, metric, queries, and number of wanted rows.
     own
         ``uint64``: row id of each query.
     nearby
@@ -627,14 +627,15 @@ class RecallSample:
     def of(
         cls, views: Views, column: str, metric: Metric, count: int, fragments: Sequence[int]
     ) -> RecallSample | None:
-        """Draw so many rows at random, always the same, and search exactly.
+        """Draw ``count`` rows at random, always the same, and search exactly.
 
-        None where no row has a vector. Cost: one pass over the vectors, whatever ``count``.
+        Return ``None`` if all vectors are null. Cost: one pass over the vectors, whatever
+        ``count``.
 
         Parameters
         ----------
         fragments
-            Ids of the only fragments that are searched.
+            Ids of the fragments to search.
         """
         field = views.snapshot.manifest.schema.find(column)[-1].to_arrow()
         kind = vector_type(field, column)
@@ -668,12 +669,12 @@ class RecallSample:
     def recall(
         self, index: ChosenIndex, *, nprobes: int | None = None, refine_factor: int | None = None
     ) -> float:
-        """The share of the nearest rows that are found with an index.
+        """Return the share of the nearest rows that a search with an index finds.
 
         Parameters
         ----------
         nprobes, refine_factor
-            As for searches; None: what searches do by default.
+            As for searches; ``None`` for the default of searches.
         """
         nearest = replace(self.nearest, refine_factor=refine_factor)
         if nprobes is not None:
@@ -686,7 +687,7 @@ class RecallSample:
         return hits / wanted if wanted else 1.0
 
     def _found(self, index: ChosenIndex | None, nearest: NearestOptions) -> list[list[int]]:
-        """Row ids of the rows found for each query, without its own."""
+        """Return the ids of the rows found for each query, except its own."""
         scan = replace(NearestScan.of(self.views, self.options, nearest), index=index)
         table = scan.table()
         query, ids = table[QUERY].to_numpy(), table[ROW_ID].to_numpy()
@@ -700,7 +701,7 @@ class RecallSample:
 
 
 def _drawn(views: Views, count: int, fragments: Sequence[int]) -> tuple[Int64s, Int64s]:
-    """Position of the fragment, and physical row, of random live rows, ascending."""
+    """Draw live rows at random; return fragment positions and physical rows, ascending."""
     snapshot = views.snapshot
     positions = np.array(snapshot.positions_of(fragments), np.int64)
     ends = np.cumsum(snapshot.live_counts[positions])

@@ -27,7 +27,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.types import Flags, Float32s, Int64s, UInt64s, items_of
 
-# --- What a search for vectors adds to rows: their distance and, in a batch, the query --
+# --- Columns that a vector search adds: the distance and, in a batch, the query ---------
 
 DISTANCE: Final = "_distance"
 QUERY: Final = "query_index"
@@ -42,7 +42,7 @@ _OF_BATCH: Final = AddedColumns(
 
 
 def added_columns(views: Views, *, batch: bool) -> AddedColumns:
-    """Columns that a search of one query adds, or of several.
+    """Return the columns that a search of one query or of several queries adds.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class Found(NamedTuple):
     query
         ``int32``: number of the query.
     distance
-        ``float32``, never NaN.
+        ``float32``; NaN is excluded.
     key
         ``uint64``: row id, which decides between equal distances.
     fragment, row
@@ -87,7 +87,7 @@ class Found(NamedTuple):
 
     @classmethod
     def none(cls) -> Self:
-        """No rows."""
+        """Return an empty result."""
         number = np.empty(0, np.int64)
         return cls(
             number.astype(np.int32), np.empty(0, np.float32), np.empty(0, np.uint64), number, number
@@ -95,7 +95,7 @@ class Found(NamedTuple):
 
     @classmethod
     def joined(cls, parts: list[Found]) -> Found:
-        """All rows of several."""
+        """Join all rows of several results."""
         if len(parts) == 1:
             return parts[0]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
@@ -106,21 +106,21 @@ class Found(NamedTuple):
         return len(self.query)
 
     def places(self, _snapshot: Snapshot) -> tuple[Int64s, Int64s]:
-        """Position of the fragment in the list, and physical row, of each."""
+        """Return the position of the fragment in the list, and the physical row, of each row."""
         return self.fragment, self.row
 
     def added(self, name: str) -> pa.Array:
-        """A column that the search adds."""
+        """Return a column that the search adds."""
         if name == DISTANCE:
             return number_array(self.distance, pa.float32())
         return number_array(self.query, pa.int32())
 
     def stored(self, name: str, _snapshot: Snapshot) -> pa.Array | None:
-        """Row ids are known."""
+        """Return row ids, which are known."""
         return number_array(self.key, pa.uint64()) if name == ROW_ID else None
 
     def without_repeats(self) -> Found:
-        """Each row once, as found by the first query."""
+        """Return each row once, as found by the first query."""
         order = np.lexsort((self.row, self.fragment))
         same = np.diff(self.fragment[order]) == 0
         same &= np.diff(self.row[order]) == 0
@@ -128,15 +128,15 @@ class Found(NamedTuple):
         return kept._replace(query=np.zeros(kept.size, np.int32))
 
     def take(self, chosen: Int64s | Flags) -> Found:
-        """Some of the rows, in this order."""
+        """Return chosen rows, in this order."""
         query, distance, key, fragment, row = self
         return Found(query[chosen], distance[chosen], key[chosen], fragment[chosen], row[chosen])
 
 
 def nearest_of(distances: Float32s, count: int, limit: float) -> Int64s:
-    """Numbers of the distances that may be among the ``count`` least, none above a limit.
+    """Return the numbers of the ``count`` smallest distances up to a limit.
 
-    Without NaN; those that equal the last of them are all there.
+    Also return all distances that equal the last one. Skip NaN.
     """
     chosen: Int64s = np.flatnonzero(distances <= limit)
     if len(chosen) <= count:
@@ -148,9 +148,9 @@ def nearest_of(distances: Float32s, count: int, limit: float) -> Int64s:
 
 
 def _ranks(query: Int32s, distance: Float32s) -> Int64s:
-    """Numbers in the order of queries and, for each, of distances."""
-    # The bits of floats are in the order of floats, those of negative ones the other way round;
-    # adding 0 makes one zero of both.
+    """Return numbers in the order of queries and, for each, of distances."""
+    # The bits of positive floats ascend with the floats, and the bits of negative floats descend.
+    # Adding 0 replaces -0 by 0.
     bits = (distance + np.float32(0)).view(np.int32)
     bits = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
     ranks: Int64s = (query.astype(np.int64) << 32) + bits
@@ -158,21 +158,20 @@ def _ranks(query: Int32s, distance: Float32s) -> Int64s:
 
 
 class TopRows:
-    """Collects rows of each query, and lets go of all but the nearest. Threads may share one.
+    """Collects rows of each query, and keeps the nearest. Threads may share it.
 
     Parameters
     ----------
     count
         Rows wanted for each query.
     limits
-        ``float32``: for each query the distance that rows must not exceed to be of interest.
-        Lowered as rows are found.
+        ``float32``: for each query the maximum distance of rows to keep. Lowered as rows are found.
     """
 
     __slots__ = ("_in_order", "_lock", "_parts", "_waiting", "count", "limits")
 
     def __init__(self, count: int, limits: Float32s) -> None:
-        # Positions of rows are compared with it: no version has more rows than such numbers.
+        # Positions of rows are compared with it, and all versions have fewer rows.
         self.count, self.limits = min(count, maxsize), limits
         self._parts: list[Found] = []
         self._waiting = 0
@@ -185,7 +184,8 @@ class TopRows:
         Parameters
         ----------
         in_order
-            They are of one query, by distance, then row id, and not too many.
+            Whether they belong to one query, sorted by distance, then row id, and are at most
+            ``count``.
         """
         if not found.size:
             return
@@ -199,7 +199,7 @@ class TopRows:
                 self._reduce()
 
     def result(self) -> Found:
-        """The nearest rows: query by query, by distance, then row id."""
+        """Return the nearest rows: query by query, by distance, then row id."""
         with self._lock:
             if not self._parts:
                 return Found.none()
@@ -250,7 +250,7 @@ class VectorType:
     dimension
         Elements of a vector.
     several
-        A row has a list of vectors.
+        Whether a row has a list of vectors.
     """
 
     element: Element
@@ -259,11 +259,11 @@ class VectorType:
 
     @property
     def default_metric(self) -> Metric:
-        """The distance where none is given."""
+        """The default metric."""
         return "hamming" if self.element == "uint8" else "l2"
 
     def check_metric(self, metric: Metric, column: str) -> None:
-        """Raise an ``OptionError`` if vectors of this type have no such distance."""
+        """Raise an ``OptionError`` if vectors of this type lack such a distance."""
         if self.several and self.element == "uint8":
             raise OptionError(
                 f"nearest: metric: column {column!r} has several vectors of uint8 in a row, which "
@@ -277,7 +277,7 @@ class VectorType:
             )
 
     def queries(self, given: NDArray[Any], column: str) -> Queries:
-        """Query vectors of this type.
+        """Convert query vectors to this type.
 
         Raises
         ------
@@ -293,18 +293,18 @@ class VectorType:
         matrix = given if given.ndim == 2 else given[None]
         if self.element == "uint8" and matrix.dtype != np.uint8:
             matrix = np.clip(np.nan_to_num(matrix), 0, 255)
-        elif self.element == "float16":  # rounded to what vectors are, as pylance does
+        elif self.element == "float16":  # rounded like the vectors, as in pylance
             matrix = matrix.astype(np.float16)
         return Queries.of(matrix, self.element)
 
 
 def vector_type(field: pa.Field[Any], column: str) -> VectorType:
-    """The type of the vectors of a field, as it is stored.
+    """Return the type of the vectors of a field, as it is stored.
 
     Raises
     ------
     OptionError
-        It has no vectors, or vectors that have no distance.
+        It lacks vectors, or its vectors have an unsupported type.
     """
     kind: Any = _storage(field.type)
     several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -343,9 +343,9 @@ class RowVectors(NamedTuple):
     block
         All vectors.
     valid
-        Which rows have a vector; None: all.
+        Which rows have a vector; ``None`` if all have.
     bounds
-        Where the vectors of each row begin, and the end of the last; None: one for each row.
+        Start of the vectors of each row, and the end of the last; ``None`` if each row has one.
     """
 
     block: VectorBlock
@@ -354,7 +354,7 @@ class RowVectors(NamedTuple):
 
 
 def row_vectors(array: Any, kind: VectorType) -> RowVectors:
-    """The vectors of an array, which is of a type that :func:`vector_type` accepted."""
+    """Return the vectors of an array, whose type :func:`vector_type` accepted."""
     array = array.storage if isinstance(array, pa.ExtensionArray) else array
     rows = len(array)
     valid = flags_of(array.buffers()[0], rows, array.offset) if array.null_count else None
@@ -374,7 +374,7 @@ def row_vectors(array: Any, kind: VectorType) -> RowVectors:
 
 
 def _block(lists: Any, kind: VectorType) -> tuple[VectorBlock, Flags | None]:
-    """The vectors of fixed-size lists, and which have no null among their elements."""
+    """Return the vectors of fixed-size lists, and which have only valid elements."""
     dtype, size = ELEMENTS[kind.element], kind.dimension
     items = lists.values.slice(lists.offset * size, len(lists) * size)
     items = items.storage if isinstance(items, pa.ExtensionArray) else items
@@ -396,7 +396,7 @@ def _both(first: Flags | None, second: Flags | None) -> Flags | None:
 def _without(
     vectors: VectorBlock, valid: Flags | None, bounds: Int64s, kept: Flags | None
 ) -> RowVectors:
-    """The vectors of rows without those that are null."""
+    """Remove null vectors."""
     if kept is None:
         return RowVectors(vectors, valid, bounds)
     values = vectors.matrix[kept].reshape(-1)
@@ -404,25 +404,26 @@ def _without(
     return RowVectors(replace(vectors, values=values), valid, before[bounds])
 
 
-# --- What a search for nearest vectors compares rows with -------------------------------
+# --- The query of a search for nearest vectors ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorQuery:
-    """What is searched for.
+    """A query for nearest vectors.
 
     Parameters
     ----------
     kind
         Type of the column.
     queries
-        Query vectors: a batch, or those of one query for a column with several vectors per row.
+        Query vectors: a batch, or the vectors of one query for a column with several vectors per
+        row.
     metric
         Kind of distance.
     count
         Rows wanted for each query.
     low, high
-        Least distance, and the one that distances have to stay below.
+        Lowest distance, and the upper bound (exclusive).
     """
 
     kind: VectorType
@@ -434,7 +435,7 @@ class VectorQuery:
 
     @property
     def answers(self) -> int:
-        """How many queries are answered separately."""
+        """Number of queries that are answered separately."""
         return 1 if self.kind.several else self.queries.count
 
     @property
@@ -445,20 +446,20 @@ class VectorQuery:
         return float(np.nextafter(np.float32(self.high), np.float32(-np.inf)))
 
     def top(self) -> TopRows:
-        """Where found rows go."""
+        """Return a collector of found rows."""
         limits = np.empty(self.answers, np.float32)
         limits.fill(self.limit)
         return TopRows(self.count, limits)
 
     def in_range(self, distances: Float32s) -> Float32s:
-        """The distances, those below the range as NaN."""
+        """Replace distances below the range by NaN."""
         if self.low is None:
             return distances
         kept: Float32s = np.where(distances >= np.float32(self.low), distances, np.float32(np.nan))
         return kept
 
     def distances(self, vectors: RowVectors, query: int) -> Float32s:
-        """Distance of each row from a query; NaN where there is none, or it is below the range."""
+        """Return the distance of each row from a query; NaN for null vectors or below the range."""
         if self.kind.several:
             far = self._of_several(vectors)
         else:
@@ -468,7 +469,7 @@ class VectorQuery:
         return self.in_range(far)
 
     def _of_several(self, vectors: RowVectors) -> Float32s:
-        """For each vector of the query the least distance of any of a row's, added up."""
+        """Sum the least distance of a row's vectors from each vector of the query."""
         bounds = vectors.bounds
         if bounds is None:
             raise ValueError("rows with one vector each")
