@@ -37,12 +37,12 @@ def select_rows(views: Views, **given: object) -> RowLocations:
     Parameters
     ----------
     given
-        Exactly one of ``ids``, ``addresses`` and ``indices``; the others may be None.
+        Exactly one of ``ids``, ``addresses`` and ``indices``; the others may be ``None``.
 
     Raises
     ------
     OptionError
-        Not exactly one selection is given.
+        Several selections are given, or all are missing.
     RowIndexError
         A row does not exist.
     """
@@ -56,18 +56,18 @@ def select_rows(views: Views, **given: object) -> RowLocations:
 
 
 def locate_blobs(views: Views, column: str, rows: RowLocations) -> list[BlobLocation | None]:
-    """Return the location of the value of each row; None for nulls.
+    """Return the location of the value of each row; ``None`` for nulls.
 
-    This reads descriptions, not values, fragment by fragment.
+    This reads only descriptions, fragment by fragment.
 
     Raises
     ------
     SchemaError
-        The column is not a blob column.
+        The column is of another type than a blob column.
     ColumnNotFoundError
         The column does not exist.
     AccessError
-        A value lies outside of the dataset, and the caller has not allowed it.
+        A value lies outside of the dataset and the locations that the caller allowed.
     """
     chain = views.snapshot.manifest.schema.find(column)
     if not (is_blob(chain[-1]) or chain[-1].is_blob_v2):
@@ -93,7 +93,7 @@ def locate_blobs(views: Views, column: str, rows: RowLocations) -> list[BlobLoca
 def read_blob_ranges(
     locations: Sequence[BlobLocation | None], ranges: Sequence[tuple[int, int]]
 ) -> list[pa.Buffer | None]:
-    """Read a range of each value; return None for nulls.
+    """Read a range of each value; return ``None`` for nulls.
 
     Parameters
     ----------
@@ -137,17 +137,17 @@ class BlobFile(io.RawIOBase):
     """A blob value as a read-only, seekable binary file.
 
     ``dataset.take_blobs`` returns such files. A read fetches only the bytes requested, with one
-    request. In a local file it copies them from the memory map; :meth:`view` returns them without
-    a copy. A file can be pickled if its store can; it reopens at the same position. Use a file in
-    one thread, as it has a position. Threads may share :meth:`read_range`.
+    request. In a local file it copies them from the memory map; :meth:`view` returns a view of the
+    map. A file can be pickled if its store can; it reopens at the same position. Use a file in one
+    thread, as it has a position. Threads may share :meth:`read_range`.
 
     Parameters
     ----------
     location
         Location of the value.
     buffer_size
-        Bytes to read ahead in sequential reads. 0 reads only the bytes requested. It has no effect
-        on local files.
+        Bytes to read ahead in sequential reads. 0 reads only the bytes requested. It is ignored for
+        local files.
     """
 
     def __init__(self, location: BlobLocation, buffer_size: int = 0) -> None:
@@ -223,7 +223,7 @@ class BlobFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position of the next read. A read beyond the end returns no bytes.
+        """Set the position of the next read. A read beyond the end returns ``b""``.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class BlobFile(io.RawIOBase):
         Parameters
         ----------
         size
-            Number of bytes. By default, and if it is negative or None, all remaining bytes.
+            Number of bytes. By default, and if it is negative or ``None``, all remaining bytes.
         """
         self._check_open()
         remaining = max(0, self.size() - self._position)
@@ -289,7 +289,7 @@ class BlobFile(io.RawIOBase):
         return self.readinto(buffer)
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Read a range; the position of the file does not change.
+        """Read a range; the position of the file stays the same.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class BlobFile(io.RawIOBase):
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read several ranges; near ranges take one request. The position does not change.
+        """Read several ranges; near ranges take one request. The position stays the same.
 
         Parameters
         ----------
@@ -324,7 +324,7 @@ class BlobFile(io.RawIOBase):
         ]
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a view of a range. In a local file, it takes no copy and stays valid after close.
+        """Return a view of a range; in a local file it stays valid after close.
 
         Parameters
         ----------

@@ -53,16 +53,16 @@ from glaive.types import ByteRange, as_buffer
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 _BASE_PATHS = "locations of base paths"
-"""Key in the memo of a snapshot: base paths are parsed once, not for each data file."""
+"""Key in the memo of a snapshot: base paths are parsed once for all data files."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
-    """``size`` bytes of an object from ``offset`` on; to its end if the size is None.
+    """``size`` bytes of an object from ``offset`` on; to its end if the size is ``None``.
 
     ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
     objects outside the dataset: several values may then share the same bytes.
-    ``link`` says why the object may be read but not copied: it is a link out of the dataset.
+    ``link`` says why the object may only be read: copies of a link out of the dataset are refused.
     """
 
     store: ObjectStore
@@ -91,7 +91,7 @@ def open_location(location: BlobLocation) -> RangeReader:
 
 
 def read_locations(locations: Sequence[BlobLocation | None]) -> list[pa.Buffer | None]:
-    """Read the values of different rows, in order; return None for a None location.
+    """Read the values of different rows, in order; return ``None`` for a location ``None``.
 
     Near values in one object take one request. Remote objects are read concurrently.
 
@@ -220,7 +220,7 @@ def _missing(location: BlobLocation) -> DataFileMissingError:
 
 
 def find_blob_file(fragment: Fragment, column: Field) -> DataFile | None:
-    """Return the data file of a fragment that has a column; None if missing."""
+    """Return the data file of a fragment that has a column, or ``None``."""
     return next((file for file in fragment.files if column.id in file.columns()), None)
 
 
@@ -236,7 +236,7 @@ class BlobHome:
         self._external_values: ExternalValues | None = None
 
     def locations(self, descriptions: Any) -> list[BlobLocation | None]:
-        """Return the location of each value; None for nulls.
+        """Return the location of each value; ``None`` for nulls.
 
         Raises
         ------
@@ -280,7 +280,7 @@ class BlobHome:
     def references(
         self, descriptions: Any, rows: NDArray[np.bool_]
     ) -> Iterator[tuple[int, BlobReference]]:
-        """Yield the references of rows with external values; open no file."""
+        """Yield the references of rows with external values, from descriptions."""
         numbers = [np.asarray(descriptions.field(at).fill_null(0)).tolist() for at in (1, 2, 3)]
         uris = self._uris(descriptions)
         for row in np.flatnonzero(rows).tolist():
@@ -522,7 +522,7 @@ class BlobContentsColumn(BoundColumn):
         return _binary(read_locations(home.locations(descriptions)))
 
     def _home(self, field: Field, path: str) -> BlobHome | None:
-        """Return the data file with the descriptions of a blob column; None if missing."""
+        """Return the data file with the descriptions of a blob column, or ``None``."""
         file = find_blob_file(self._fragment, field)
         return None if file is None else BlobHome(self._snapshot, file, path)
 

@@ -1,4 +1,4 @@
-"""A projection of one fragment: columns of all its files, without deleted rows."""
+"""A projection of one fragment: columns of all its files, live rows only."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class BoundFragment:
 
     @property
     def system_columns(self) -> SystemColumns:
-        """The columns that are computed, not stored; the projection must name one."""
+        """The computed columns; the projection must name one."""
         if self._system is None:
             raise ColumnNotFoundError("the projection has no system columns. Add one to it.")
         return self._system
@@ -187,10 +187,10 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
     Raises
     ------
     DataFileMissingError
-        A needed file does not exist. Other files are not checked.
+        A needed file is missing. Other files stay unchecked.
     CorruptFileError
-        A column has a different number of rows than the fragment. Or no file has a column that
-        is not nullable.
+        A column has a different number of rows than the fragment. Or all files lack a required
+        column.
     """
     fragment = snapshot.manifest.fragment(position)
     if len(fragment.files) == 1:
@@ -276,7 +276,7 @@ def _with_blob_contents(
 
 
 def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
-    """Return the fragment without the fields that are not read: there may be thousands."""
+    """Return the fragment with only the fields to read: there may be thousands."""
     wanted = {member.id for field in projection.fields for member in field.walk()}
     files = []
     for file in fragment.files:
@@ -296,7 +296,7 @@ def _columns(file: DataFile) -> dict[int, int]:
 
 
 def _part_in_file(field: Field, file_of: dict[int, int], file: int) -> Field:
-    """Return the field with only the leaves in one file, or in no file."""
+    """Return the field with only the leaves in one file, or missing in all files."""
     if all(file_of.get(leaf.id, file) == file for leaf in field.leaf_columns()):
         return field
     if field.logical_type != "struct":
@@ -375,7 +375,7 @@ def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _null_in_both(first: Any, second: Any) -> Any:
-    """Return which rows are null in both; None if all have values."""
+    """Return which rows are null in both; ``None`` if all have values."""
     if first is None or second is None:
         return None
     import pyarrow.compute as pc

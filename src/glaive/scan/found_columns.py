@@ -36,7 +36,7 @@ class FoundRows(Protocol):
         """Return a column that the search adds."""
 
     def stored(self, name: str, snapshot: Snapshot) -> pa.Array | None:
-        """Return a column of the dataset that the search has read; None if it must be taken."""
+        """Return a column of the dataset that the search has read, or ``None`` to take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class FoundColumns:
     added
         Columns that the search adds.
     plain
-        Paths of the columns that come from the dataset; None for an expression.
+        Paths of the columns that come from the dataset; ``None`` for an expression.
     """
 
     source: BoundProjection

@@ -1,4 +1,4 @@
-"""Join the columns of fragments, so that a take costs time per column, not per fragment.
+"""Join the columns of fragments, so that a take costs time per column instead of per fragment.
 
 A projection joins the fragments that its takes have read (:mod:`glaive.file.v2.reader`) and keeps
 the result: random takes soon read all fragments. Other columns, such as columns of fetched files,
@@ -63,7 +63,7 @@ class JoinedFragments:
     fragments
         By position in the manifest's list, ascending.
     columns
-        One per field. None for a field that is taken fragment by fragment.
+        One per field; ``None`` for a field that is taken fragment by fragment.
     total
         Number of fragments in the manifest.
     """
@@ -78,7 +78,7 @@ class JoinedFragments:
         positions = np.fromiter(fragments, np.int64, len(fragments))
         counts = np.array([bound.rows for bound in fragments.values()], np.int64)
         self.first_row = np.full(total, -1, np.int64)
-        """Number of the first row of each fragment among all rows; -1 if it is not joined."""
+        """Number of the first row of each fragment among all rows; -1 for other fragments."""
         self.rows = np.zeros(total, np.int64)
         """Physical rows of the fragment at each position."""
         self.first_row[positions], self.rows[positions] = np.cumsum(counts) - counts, counts
@@ -103,7 +103,7 @@ class JoinedFragments:
 
     @cached_property
     def places(self) -> PlacedVectors | None:
-        """The location of the values of a single plain column in mapped files; else None."""
+        """The location of the values of a single plain column in mapped files, or ``None``."""
         column = self.columns[0] if len(self.columns) == 1 else None
         parts = [] if column is None else column.physical_pages()
         pages = parts[0][1] if len(parts) == 1 else ()
@@ -115,7 +115,7 @@ class JoinedFragments:
     def take(self, fragment: Int64s, row: Int64s, meter: Meter) -> list[pa.Array] | None:
         """Take physical rows of joined fragments; return one array per column.
 
-        Return None where the caller must take fragment by fragment.
+        Return ``None`` where the caller must take fragment by fragment.
         """
         numbers = self.numbers(fragment, row)
         if numbers is None:
@@ -172,7 +172,7 @@ class JoinedFragments:
         return array.take(integer_array(inverse_permutation(order)))
 
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
-        """Number physical rows among all rows; return None if one is beyond its fragment."""
+        """Number physical rows among all rows; return ``None`` if one is beyond its fragment."""
         # As unsigned numbers, negative rows are beyond any fragment.
         if len(self.rows) == 1 and len(row) and not np.count_nonzero(fragment):
             greatest = int(np.maximum.reduce(row.view(np.uint64)))
@@ -210,7 +210,7 @@ class JoinedFragments:
                 return False
             columns = [column for column in self.columns if column is not None]
             done = prefetch_rows([p for c in columns for p in c.physical_pages()], numbers)
-            # If the rows need no read, only unused parts of the files are cold.
+            # If the rows are in memory, only unused parts of the files are cold.
             if not done.is_complete or done.was_needed:
                 return done.is_complete
         self._resident_until = now + self._check_seconds(_RESIDENT_SECONDS)
@@ -249,7 +249,7 @@ def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFra
     Returns
     -------
     JoinedFragments or None
-        None if all columns must be read separately.
+        ``None`` if all columns must be read separately.
     """
     fragments = dict(sorted(fragments.items()))
     parts = zip(*[bound.columns for bound in fragments.values()], strict=True)

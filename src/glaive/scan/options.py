@@ -136,10 +136,10 @@ class Step:
 
 
 UNREAD_METER: Final = Meter()
-"""The meter of scans without statistics: they share it, and nobody reads it."""
+"""The shared meter of scans whose statistics are unread."""
 
 
-# --- What a scan or a search did, handed to who asked for it ----------------------------
+# --- Statistics of a scan or a search, for its callback ---------------------------------
 
 
 class Reading(NamedTuple):
@@ -342,7 +342,7 @@ class ScanOptions:
     fragment_readahead
         Maximum fragments opened ahead, if files are fetched.
     io_buffer_size
-        Approximate bytes of fetched windows in memory. It has no effect on mapped files.
+        Approximate bytes of fetched windows in memory. It is ignored for mapped files.
     scan_in_order
         Return rows in the order of the dataset. ``False`` returns batches as they become ready.
     with_row_id, with_row_address
@@ -434,7 +434,7 @@ class ScanOptions:
         return _BLOBS.get(self.blob_handling, "logical")
 
     def windows_ahead(self, size: int, *, mapped: bool) -> int | None:
-        """Return the maximum number of windows of ``size`` bytes in memory; None by default."""
+        """Return the maximum number of windows of ``size`` bytes in memory; ``None`` by default."""
         if self.batch_readahead is not None or self.io_buffer_size is None or mapped:
             return self.batch_readahead
         return max(1, self.io_buffer_size // size)
@@ -446,9 +446,9 @@ class ScanOptions:
         Raises
         ------
         OptionError
-            An option does not exist or has an invalid value.
+            An option is unknown or has an invalid value.
         UnsupportedFeatureError
-            The option exists in Lance, but glaive does not support it.
+            The option exists in Lance, but glaive lacks it.
         """
         known = _KINDS
         kept: dict[str, Any] = {}
@@ -509,7 +509,7 @@ def _check_together(kept: dict[str, Any]) -> None:
 
 
 def _refuse(name: str, value: object) -> None:
-    """Raise for an option that glaive does not have; ignore empty values."""
+    """Refuse an unknown or unsupported option; ignore empty values."""
     if name not in _REFUSED:
         raise OptionError(
             f"Unknown option {name}: scanner() got an unexpected keyword argument {name!r}"
@@ -527,8 +527,8 @@ def _refuse(name: str, value: object) -> None:
 class ScanKeywords(TypedDict, total=False):
     """Options of scans, except columns, filter, limit and offset, as users write them.
 
-    :class:`ScanOptions` documents them; ``None`` is the default. The last ten need an index,
-    or have no effect without one.
+    :class:`ScanOptions` documents them; ``None`` is the default. The last ten are for searches and
+    indices.
     """
 
     order_by: Sequence[str | ColumnOrdering] | None

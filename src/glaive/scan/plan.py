@@ -51,7 +51,7 @@ class ScanPlan:
 def plan_scan(snapshot: Snapshot, options: ScanOptions) -> ScanPlan:
     """Turn ``fragments``, ``range_before``, ``limit`` and ``offset`` into row ranges.
 
-    Reads no data file.
+    Reads only the manifest.
     """
     positions = snapshot.positions_of(options.fragments)
     if options.limit is None and options.offset == 0 and options.range_before is None:

@@ -92,7 +92,7 @@ def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedCol
 
 
 def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:
-    """Return the result of ``read``; count a fallback and return None if the bulk read fails."""
+    """Return the result of ``read``; if it fails, count a fallback and return ``None``."""
     error: Exception
     try:
         result = read()
@@ -131,7 +131,7 @@ _VALUE_BYTES: Final = 8
 """Bytes of a value of a system column."""
 
 
-@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+@dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class SmallFragments:
     """All rows of adjacent fragments in small files of one layout (a ``ScanPart``)."""
 
@@ -223,7 +223,7 @@ class SmallFragments:
         return flags
 
     def _in_bulk(self, run: ScanRun) -> list[list[pa.Array]] | None:
-        """Read the live rows of each field; return None if files must be read one by one."""
+        """Read the live rows of each field; return ``None`` if files must be read one by one."""
 
         def read() -> list[list[pa.Array]]:
             arrays = self.arrays(run.source)
@@ -245,7 +245,7 @@ class SmallFragments:
         return counts
 
 
-@dataclass(frozen=True)  # no slots: derived values are cached on the instance
+@dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class _SmallSelection:
     """Live rows of small fragments that passed a filter (a ``Selection``): one flag per row."""
 
@@ -377,8 +377,8 @@ class KeptFiles:
     columns
         Columns of the projection.
     first_row, rows
-        Number of the first row of each fragment, -1 for a fragment that is not kept, and its rows.
-        By position in the manifest.
+        Number of the first row of each fragment, -1 for other fragments, and its rows. By position
+        in the manifest.
     """
 
     columns: PagedColumns
@@ -414,7 +414,7 @@ def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | None
 def _usual_files(
     source: BoundProjection, positions: Iterable[int]
 ) -> tuple[list[int], list[SingleFile]]:
-    """Return the fragments in small files of one layout without deleted rows, and the files."""
+    """Return the fragments of live rows in small files of one layout, and the files."""
     numbers: list[int] = []
     files: list[SingleFile] = []
     for position in positions:
@@ -430,7 +430,7 @@ def _usual_files(
 def take_small(
     source: BoundProjection, positions: Int64s, fragment: Int64s, row: Int64s, meter: Meter
 ) -> list[tuple[Int64s, list[pa.Array]]]:
-    """Take the live rows that are in small files which no take has read before.
+    """Take the live rows in small files that are still unread.
 
     Parameters
     ----------

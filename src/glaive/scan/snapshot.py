@@ -65,7 +65,7 @@ class LiveRows:
         # Live rows before each run, after a 0: live row k follows the runs whose number is ≤ k.
         self._live_before = np.zeros(len(self._starts) + 1, np.int64)
         np.subtract(self._starts, self._deleted_before[:-1], out=self._live_before[1:])
-        # Masks of windows, not of all rows: a false row count in the manifest could be huge.
+        # Masks of windows: a false row count in the manifest could be huge.
         self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0
 
@@ -284,7 +284,7 @@ class Session:
         Budget for opened files and metadata in bytes, 256 MiB by default. 0 disables their cache.
         Entries that a running scan uses stay in memory after the cache drops them.
     index_cache_backend, metadata_cache_backend, store_registry
-        Not supported.
+        Unsupported.
 
     Raises
     ------
@@ -353,7 +353,7 @@ class Session:
 
     @property
     def misses(self) -> int:
-        """Number of lookups that found no entry."""
+        """Number of lookups of missing entries."""
         return self.cache.misses
 
     def is_same_as(self, other: Session) -> bool:
@@ -417,7 +417,7 @@ class Session:
 
 
 def _is_stale(key: Hashable) -> bool:
-    """Return whether the owner of an entry is gone; files in remote stores are not checked."""
+    """Return whether the owner of an entry is gone; files in remote stores stay unchecked."""
     while isinstance(key, tuple):
         key = key[0]
     if isinstance(key, weakref.ref):
@@ -468,7 +468,7 @@ class Snapshot:
         AccessError
             The caller has not allowed the base path.
         CorruptFileError
-            The base path is not in the manifest.
+            The base path is missing in the manifest.
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
         return place.uri, place.reached_by + repr(verification_asked(place)).encode()
@@ -581,14 +581,14 @@ class Snapshot:
     def check_rows(self, fragment: Fragment) -> None:
         """Check the row count of a fragment against a file, before memory is allocated for rows.
 
-        Call this if you read no column of the fragment: reading a column checks the count.
-        The session keeps the file open.
+        Call this if you skip all columns of the fragment: reading a column checks the count. The
+        session keeps the file open.
 
         Raises
         ------
         CorruptFileError
-            The manifest states another number of rows. Or the fragment has no file, and fragments
-            without files have more than :data:`MAX_FILELESS_ROWS` rows.
+            The manifest states another number of rows. Or the fragment lacks files, and fileless
+            fragments have more than :data:`MAX_FILELESS_ROWS` rows.
         """
         for file in fragment.files:
             found = self.open_file(file).num_rows
@@ -610,7 +610,7 @@ class Snapshot:
 
     @cached_property
     def _fileless_rows(self) -> int:
-        """Rows of the fragments without data files."""
+        """Rows of the fileless fragments."""
         return sum(
             fragment.physical_rows for fragment in self.manifest.fragments() if not fragment.files
         )
@@ -656,7 +656,7 @@ class Snapshot:
         return np.where(known, positions.take(at, mode="clip"), -1)
 
     def are_live(self, positions: Int64s, rows: Int64s) -> Flags | None:
-        """Return which physical rows are live, by positions of fragments; None if all are."""
+        """Return which physical rows are live, by positions of fragments; ``None`` if all are."""
         kept: Flags | None = None
         touched = positions if len(positions) == 1 else distinct(positions)
         for position in touched[self.manifest.deleted_rows[touched] != 0].tolist():

@@ -3,9 +3,9 @@
 1. **One row** is taken from its fragment, with minimal overhead.
 2. **Joined fragments**: takes from mapped files join the columns of the fragments to page runs
    (:mod:`glaive.scan.joined`). All rows are then taken with one call per column.
-3. **Fragment by fragment**, everything else: fetched files (on the I/O threads), mapped files
-   that are not joined, and deleted rows. The first take from small files reads them whole and in
-   bulk (:mod:`glaive.scan.small`) instead of opening each.
+3. **Fragment by fragment**, everything else: fetched files (on the I/O threads), mapped files that
+   are not joined, and deleted rows. The first take from small files reads them whole and in bulk
+   (:mod:`glaive.scan.small`) instead of opening each.
 
 Positions count live rows over the whole dataset. A take first maps them to physical rows.
 """
@@ -203,7 +203,7 @@ def _in_order(table: pa.Table, order: Int64s) -> pa.Table:
     """Invert ``order``: move row ``i`` of the table to row ``order[i]``."""
     back = inverse_permutation(order)
     if len(order) <= _SLICED_ROWS:
-        with suppress(pa.ArrowException):  # such as dictionaries that do not fit one array
+        with suppress(pa.ArrowException):  # such as dictionaries too large for one array
             return pa.concat_tables([table.slice(at, 1) for at in back.tolist()]).combine_chunks()
     return take_rows(table, back, distinct=True)
 
@@ -264,7 +264,7 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     Raises
     ------
     RowIndexError
-        A row does not exist, or was deleted.
+        A row is missing, or was deleted.
     OptionError
         A value given is not an integer.
     """
@@ -299,7 +299,7 @@ def locate_ids(
     Parameters
     ----------
     deleted
-        Find a deleted row for an id that no live row has.
+        Find a deleted row if all rows with the id are deleted.
     """
     manifest = snapshot.manifest
 
@@ -315,7 +315,7 @@ def locate_ids(
 
 
 def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> pa.Table:
-    """Take rows by row id, in the order given, and skip ids without a live row; ids may repeat.
+    """Take rows by row id, in the order given; skip ids of missing or deleted rows.
 
     Parameters
     ----------

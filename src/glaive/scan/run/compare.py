@@ -63,7 +63,7 @@ def orderings(given: object) -> tuple[ColumnOrdering, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKey:
-    """Values without nulls that Arrow sorts in the order requested."""
+    """Valid values that Arrow sorts in the order requested."""
 
     values: Any
     ascending: bool
@@ -125,9 +125,10 @@ _MAX_KEYS = 4096
 
 
 def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
-    """Encode lists of numbers as bytes in the order requested; return None for other items.
+    """Encode lists of numbers as bytes in the order requested; return ``None`` for other items.
 
-    Each number is big-endian. A byte before it says whether it is null, if there are nulls.
+    Each number is big-endian. If there are nulls, a byte before each number says whether it is
+    null.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
@@ -155,7 +156,7 @@ def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
 
 
 def _filled_lists(array: Any) -> Any:
-    """Return the lists without their null mask, whatever items null lists have."""
+    """Remove the null mask of lists, whatever items null lists have."""
     size = array.type.list_size
     return pa.FixedSizeListArray.from_arrays(
         array.values.slice(array.offset * size, len(array) * size), size
@@ -225,7 +226,7 @@ def sorted_rows(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s
 
 
 def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | None:
-    """Sort by ranks, which numpy does several times faster; return None if ranks do not suffice."""
+    """Sort by ranks, several times faster, with numpy; return ``None`` if they are ambiguous."""
     ranks = rank(columns[0], how[0])
     if ranks is None:
         return None
@@ -252,7 +253,7 @@ def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | 
 
 
 def rank(array: Any, how: ColumnOrdering) -> NDArray[Any] | None:
-    """Return numbers whose ascending order is the order requested; None for other types.
+    """Return numbers whose ascending order is the order requested; ``None`` for other types.
 
     Nulls get the smallest or largest number of the type.
     """

@@ -2,7 +2,7 @@
 
 With a limit, the scan reads only key columns. A threshold, the last key that can still be among
 the first, drops most rows of each window. The scan then takes the other columns of the rows that
-it returns. Without a limit, the scan reads the whole result and sorts it.
+it returns. Otherwise the scan reads the whole result and sorts it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _TopRows:
         return self.scan.run.options.order_by
 
     def find(self) -> _Candidates | None:
-        """Return the rows in order; None if the result is empty."""
+        """Return the rows in order; ``None`` if the result is empty."""
         waiting: list[_Candidates] = []
         rows = 0
         few = self.count <= _RANKED_ROWS // 16
@@ -155,7 +155,7 @@ class _TopRows:
             return self._reduced(candidates) if len(rows) > 4 * self.count else candidates
 
     def _candidate_rows(self, array: Any) -> Int64s | None:
-        """Return rows whose first key can still be among the first; None for all."""
+        """Return rows whose first key can still be among the first; ``None`` for all."""
         ranks = rank(array, self._order[0])
         if ranks is None:
             return self._candidate_strings(array)

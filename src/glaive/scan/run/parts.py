@@ -22,7 +22,7 @@ from glaive.scan.plan import FIRST_ROWS, WINDOW_BYTES, FragmentRows, page_end, r
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import RowRange
 
-if TYPE_CHECKING:  # scans without a filter do not load them
+if TYPE_CHECKING:  # only filtered scans load them
     from glaive.file.protocol import BoundColumn
     from glaive.scan.filter_search import FragmentSelection, Search, Selection
 
@@ -37,7 +37,7 @@ MIN_RUN_FRAGMENTS: Final = 8
 
 _INLINE_VALUES: Final = 64 * 1024
 _INLINE_SEARCHED_ROWS: Final = 32 * 1024
-"""Maximum values of a scan, and rows of a filtered scan, that run without threads."""
+"""Maximum values of a scan, and rows of a filtered scan, that run on one thread."""
 
 _JOB_BYTES: Final = 4 * 1024 * 1024
 """Approximate bytes of a piece of a page: several threads share a large page."""
@@ -187,7 +187,7 @@ class FragmentWindows:
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
         most_of: dict[int, int] = {}  # of columns with the same width in all fragments
-        rows = self.rows  # summed once, not for each fragment
+        rows = self.rows  # summed once for all fragments
         for bound, start, stop in run.opened(self.ranges):
             for at, column in enumerate(bound.columns):
                 cuts = column.cuts()

@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _FETCHES_AHEAD: Final = 24
-"""Maximum windows or fragments fetched ahead. It limits memory, not requests."""
+"""Maximum windows or fragments fetched ahead, to limit memory."""
 
 ALIGNED_ROWS: Final = 4096
 """Jobs within a page begin on multiples of this, where the chunks of most pages begin."""
@@ -82,7 +82,7 @@ class ScanRun:
         job_bytes
             Approximate bytes of memory of a job.
         inline
-            Run without threads if the files are mapped.
+            Run on this thread if the files are mapped.
         stream
             Keep few results waiting. Otherwise all jobs may run before the first result is used.
         """

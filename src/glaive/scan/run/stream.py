@@ -17,7 +17,7 @@ from glaive.scan.views import BoundProjection, bare_batch
 
 
 def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
-    """Cut the plan of a scan without filter into parts."""
+    """Cut the plan of an unfiltered scan into parts."""
     if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
         return [FragmentWindows(ranges)]
     from glaive.scan.small import cut_into_parts
@@ -29,7 +29,7 @@ def stream(run: ScanRun) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a scan, in order unless the options disable it.
 
     Memory holds the windows being decoded or waiting: the number of cores plus 1, of about 20 MB
-    each. It does not grow with the dataset. Stopping early cancels jobs that have not begun.
+    each. Stopping early cancels waiting jobs.
     """
     return rebatch(_batches(run), run.options)
 
@@ -94,11 +94,11 @@ _GROWTH = 2
 def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
     """Yield the parts, with the first rows in small, growing parts: many consumers stop early.
 
-    glaive reads nothing ahead of these early parts.
+    glaive starts reading ahead after these early parts.
 
-    - Fetched files have one early part, as each takes several round trips. They have no early part
-      if all rows take the time of two.
-    - A scan with a limit has no early part, as its consumer reads to the end.
+    - Fetched files have one early part, as each takes several round trips. They skip it if all rows
+      take the time of two.
+    - A scan with a limit skips early parts, as its consumer reads to the end.
     """
     if not parts or run.options.limit is not None or not isinstance(parts[0], FragmentWindows):
         yield from parts
@@ -170,7 +170,7 @@ def read_table(run: ScanRun) -> pa.Table:
 
 
 def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
-    """Make a table of the chunks of each column; no chunks make an empty table."""
+    """Make a table of the chunks of each column; it may be empty."""
     if not chunks:
         return source.empty()
     columns = [
