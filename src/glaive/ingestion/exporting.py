@@ -47,7 +47,7 @@ _CONTROL: Final = {number: json.dumps(chr(number))[1:-1] for number in range(32)
 
 
 def check_json_types(schema: pa.Schema) -> None:
-    """Refuse columns that JSON cannot represent.
+    """Refuse columns whose types JSON lacks.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def json_texts(values: Any) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Return JSON of values that are not nested; null for null."""
+    """Return JSON of flat values; null for null."""
     data_type = values.type
     types = pa.types
     if types.is_boolean(data_type) or types.is_integer(data_type) or types.is_decimal(data_type):
@@ -195,7 +195,7 @@ _GROUP_BYTES = 64 << 20
 _EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
 
 _NO_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
-"""Parts of numbers and times, which are not quoted, and characters that Arrow refuses."""
+"""Parts of numbers and times, which stay unquoted, and characters that Arrow refuses."""
 
 
 def _separator(given: Any) -> str:
@@ -216,7 +216,7 @@ class FileFormat(Configured, ABC):
     suffix: ClassVar[str]
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with all types
-        """Refuse types that the format does not have; the error names the column."""
+        """Refuse types that the format lacks; the error names the column."""
 
     @abstractmethod
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -238,9 +238,8 @@ class Parquet(FileFormat):
     options: ClassVar = {"compression": (one_of("zstd", "snappy", "gzip", "lz4", "none"), "zstd")}
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types for which Arrow has no Parquet type, also in nested columns.
-
-        They are structs without members, and decimals whose scale is below 0 or above their digits.
+        """Refuse types that Arrow cannot map to Parquet, also in nested columns: empty structs, and
+        decimals whose scale is below 0 or above their digits.
         """
         from pyarrow import parquet
 
@@ -311,7 +310,7 @@ class Csv(FileFormat):
 
 
 class Json(FileFormat):
-    """JSON lines. No options."""
+    """JSON lines. Options: none."""
 
     name = "json"
     suffix = ".json"
@@ -374,7 +373,7 @@ def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
     Raises
     ------
     OptionError
-        The format does not exist, or an option is wrong.
+        The format is unknown, or an option is wrong.
     """
     kind = FORMATS.get(name)
     if kind is None:
@@ -421,7 +420,7 @@ DONE: Final = "_SUCCESS"
 """The mark, with the same name as Spark's."""
 
 _JOB: Final = r"[A-Za-z0-9._-]+"
-"""Never a path: files in a folder below belong to somebody else."""
+"""A name as opposed to a path: files in a folder below belong to somebody else."""
 
 _ROWS: Final = r"part-(?:[mr]-)?[0-9]{5,}(?:[-_.][-A-Za-z0-9_.]*)?"
 _EXPORTED: Final = re.compile(
@@ -495,13 +494,13 @@ def check_mode(mode: object) -> None:
 
 
 def _job_of(path: str) -> str | None:
-    """Return the job that wrote a file; ``None`` if it is not a file of an export."""
+    """Return the job that wrote a file; ``None`` for other files than an export's."""
     match = _PART.fullmatch(path) or _CLAIM.fullmatch(path)
     return None if match is None else match[1]
 
 
 def _begin(run: ExportRun, mode: ExportMode) -> list[str] | None:
-    """Claim the folder, and return the files to replace; ``None`` if the run does nothing.
+    """Claim the folder, and return the files to replace; ``None`` if the run is to be skipped.
 
     Raises
     ------
@@ -548,8 +547,8 @@ def _finish(
     CommitConflictError
         Another run took the place of this one, or somebody removed its files.
     StoreError
-        The store failed. If the mark certainly does not exist, the files of the run are removed.
-        They stay if files of others were already removed.
+        The store failed. If the mark is certainly missing, the files of the run are removed. They
+        stay if files of others were already removed.
     """
     folder = run.folder
     try:
@@ -586,7 +585,7 @@ def _finish(
 
 
 def read_mark(folder: ObjectStore) -> dict[str, Any]:
-    """Return the facts in the mark of the last export, with one request; empty without a mark."""
+    """Return the facts in the mark of the last export, with one request; empty if missing."""
     try:
         facts = json.loads(folder.get(DONE).to_pybytes())
     except (ObjectNotFoundError, ValueError):
@@ -599,12 +598,12 @@ def read_mark(folder: ObjectStore) -> dict[str, Any]:
 
 
 def refuse_others(folder: ObjectStore, listed: Iterable[str] | None = None) -> None:
-    """Refuse to remove files that no export wrote; default: all files of the folder.
+    """Refuse to remove files of other programs; default: all files of the folder.
 
     Raises
     ------
     OptionError
-        A file is not of an export; the message names the first one.
+        Another program wrote a file; the message names the first one.
     """
     for path in _listed(folder) if listed is None else listed:
         if not _EXPORTED.fullmatch(path):
@@ -619,7 +618,7 @@ def _listed(folder: ObjectStore) -> list[str]:
 
 
 def _unfinished(folder: ObjectStore) -> Iterator[tuple[str, str]]:
-    """Yield files that were not finished, or whose writers were killed, with their final names."""
+    """Yield unfinished files, as of killed writers, with their final names."""
     for meta in folder.unfinished(""):
         final = final_name(meta.path)
         if final is not None:
@@ -637,8 +636,8 @@ _COUNTS: Final = ("num_files", "num_rows", "bytes")
 class ExportTask:
     """Write the rows of some fragments to a file; can be pickled.
 
-    The task may run again, or twice at a time: the same rows then replace the file. It makes no
-    file visible after another run has taken the place of its run, or after its run has ended.
+    The task may run again, or twice at a time: the same rows then replace the file. It makes files
+    visible only while its run lasts, and until another run takes the place of its run.
 
     Parameters
     ----------
@@ -671,9 +670,9 @@ class ExportTask:
         Raises
         ------
         CommitConflictError
-            The run was ended; the file is not written.
+            The run was ended; the file is discarded.
         SchemaError
-            The format cannot represent a value; the file is not written.
+            The format cannot represent a value; the file is discarded.
         """
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
@@ -715,7 +714,7 @@ class ExportTask:
 
 
 class _Writable:
-    """A sink with the methods of a file; closing it does not make it visible."""
+    """A sink with the methods of a file; only the task makes it visible."""
 
     closed = False
 
@@ -730,10 +729,10 @@ class _Writable:
         return self._sink.position
 
     def flush(self) -> None:
-        """Do nothing: the sink decides when to write."""
+        """Return; the sink decides when to write."""
 
     def close(self) -> None:
-        """Do nothing: the task finishes the sink."""
+        """Return; the task finishes the sink."""
 
 
 def export_files(  # noqa: PLR0913  # one keyword for each option
@@ -758,7 +757,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     format
         One of :data:`FORMATS`.
     mode
-        If the folder has files: ``errorifexists`` raises an error; ``ignore`` does nothing;
+        If the folder has files: ``errorifexists`` raises an error; ``ignore`` keeps them;
         ``append`` adds files. ``overwrite`` removes the files of other exports when the new files
         exist, and takes the place of exports that still run.
     columns, filter
@@ -786,7 +785,8 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         The format, the mode or an option is wrong, or ``overwrite`` would remove files that no
         export wrote.
     SchemaError
-        The format cannot represent a column; the message names it. No task ran.
+        The format cannot represent a column; the message names it. This is checked before tasks
+        run.
     CommitConflictError
         Another export to the folder took the place of this export, and its files are removed.
 

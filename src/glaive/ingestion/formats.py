@@ -64,8 +64,8 @@ _DICTIONARIES: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 def open_parquet(source: Any, **options: Any) -> Any:
     """Open a ``pyarrow.parquet.ParquetFile``; its footer is read once.
 
-    By default Spark writes times as INT96. These are read as microseconds, which cover all years;
-    Arrow's default, nanoseconds, does not. Files of other writers keep nanoseconds.
+    By default Spark writes times as INT96. glaive reads these as microseconds, which cover all
+    years, unlike Arrow's default, nanoseconds. Files of other writers keep nanoseconds.
     """
     from pyarrow import parquet
 
@@ -77,7 +77,7 @@ def open_parquet(source: Any, **options: Any) -> Any:
 
 
 class Parquet(SourceFormat):
-    """Parquet files. No options."""
+    """Parquet files. Options: none."""
 
     name = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -141,7 +141,7 @@ def _opened_parquet(
 def _encoded_texts(opened: Any, schema: pa.Schema, groups: Sequence[int]) -> set[str]:
     """Return the columns whose strings are nearly all numbers of items.
 
-    Such a value takes a byte or less; a value without a dictionary takes at least four.
+    Such a value takes a byte or less; a plain value takes at least four.
     """
     footer, found = opened.metadata, set()
     row_groups = [footer.row_group(number) for number in groups]
@@ -161,7 +161,7 @@ def _encoded_texts(opened: Any, schema: pa.Schema, groups: Sequence[int]) -> set
 
 
 def _text_kind(kind: Any) -> Any:
-    """Return ``string`` or ``binary`` for all types of strings; None for other types."""
+    """Return ``string`` or ``binary`` for all types of strings; ``None`` for other types."""
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
@@ -175,7 +175,7 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema, names: set[str]) -> pa
     Raises
     ------
     pyarrow.ArrowInvalid
-        The file has numbers without an item.
+        The file has indices beyond its dictionary.
     """
     columns: list[Any] = list(batch.columns)
     for at, name in enumerate(batch.schema.names):
@@ -191,7 +191,7 @@ def _with_texts(batch: pa.RecordBatch, schema: pa.Schema, names: set[str]) -> pa
 
 
 class Orc(SourceFormat):
-    """ORC files. No options."""
+    """ORC files. Options: none."""
 
     name = "orc"
     suffixes: ClassVar[tuple[str, ...]] = (".orc",)
@@ -242,7 +242,7 @@ def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
 
 
 class Arrow(SourceFormat):
-    """Files of Arrow, also called Feather. No options. A file is one task."""
+    """Files of Arrow, also called Feather. Options: none. A file is one task."""
 
     name = "arrow"
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
@@ -278,7 +278,7 @@ def _opened_arrow(source: pa.NativeFile, file: SourceFile) -> Any:
 
 
 def _valid_times(column: Any) -> Any:
-    """Return times as integers: values such as 24:00 are invalid for Arrow, but do no harm."""
+    """Return times as integers: Arrow refuses values such as 24:00, which are harmless."""
     kind = column.type
     if not (pa.types.is_time(kind) or pa.types.is_date(kind)):
         return column
@@ -312,7 +312,7 @@ _MOST_FIXED: Final = 1024
 
 
 class Avro(SourceFormat):
-    """Avro files. No options. A file is one task."""
+    """Avro files. Options: none. A file is one task."""
 
     name = "avro"
     suffixes: ClassVar[tuple[str, ...]] = (".avro",)
@@ -500,7 +500,7 @@ class Binary(SourceFormat):
     def _facts(
         self, file: SourceFile, content: bytes, rejects: Rejects
     ) -> list[Any] | None:  # of subclasses
-        """Return values of further columns; None to reject the file."""
+        """Return values of further columns; ``None`` to reject the file."""
         return []
 
 
@@ -573,7 +573,7 @@ def format_of(files: Sequence[SourceFile]) -> str:
     Raises
     ------
     OptionError
-        The files have no common format.
+        The files have different formats, or an unknown one.
     """
     by_suffix = _names_by_suffix(FORMATS)
     if not by_suffix.keys() >= {file.suffix for file in files}:

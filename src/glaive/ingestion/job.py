@@ -113,17 +113,17 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     vectors
         Columns with lists that become vectors of a new dataset: ``"embedding:128:float16"``.
     schema_drift
-        How columns may differ between files, and from the dataset. ``fail`` allows no
-        difference. ``widen`` makes types wide enough for both. ``add`` also adds columns, and
-        fills missing columns with null.
+        How columns may differ between files, and from the dataset. ``fail`` requires equal columns.
+        ``widen`` makes types wide enough for both. ``add`` also adds columns, and fills missing
+        columns with null.
     merge_keys
         Columns that identify a row, for ``merge``.
     job_id
         A name of this job. If you run a stopped job again with the same name, it continues. If
         you run a finished job again, it returns the version that it made.
     bad_records
-        A dataset for records that cannot be read, with file, line, reason and bytes. By default
-        the first such record raises an error.
+        A dataset for malformed records, with file, line, reason and bytes. By default the first
+        such record raises an error.
     expect
         A condition that all rows must meet, such as ``"price > 0"``, or a mapping of several
         by name. Conditions use the filter language; null counts as a violation.
@@ -149,22 +149,22 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     Raises
     ------
     FormatError
-        A file or a record cannot be read; the message names file, line and reason. The dataset
-        shows no new row.
+        A file or a record is malformed; the message names file, line and reason. The dataset keeps
+        its rows.
     SchemaError
-        Columns differ in a way that ``schema_drift`` does not allow.
+        Columns differ in a way that ``schema_drift`` forbids.
     ExpectationError
-        A row violates ``expect``. The dataset shows no new row.
+        A row violates ``expect``. The dataset keeps its rows.
     DatasetExistsError
         ``mode`` is ``create``, and the dataset exists.
     OptionError
-        An option is wrong, or a source matches no file.
+        An option is wrong, or the files of a source are missing.
     CommitConflictError
         Another writer changed data that the commit needs. For ``merge`` also: files were removed
-        while tasks read them, and no other run of the job made a version. Run the job again.
+        while tasks read them, before any run of the job made a version. Run the job again.
     VersionNotFoundError
         The version that a run of the job may have made was removed by clean-up. Or the journal of
-        the job names a version that does not exist.
+        the job names a missing version.
     StoreError
         A store failed.
 
@@ -348,7 +348,7 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
 
 
 def _is_there(store: ObjectStore, version: int) -> bool:
-    """Return whether a version exists that a listing, which may be old, did not show."""
+    """Return whether a version exists that is missing in a listing, which may be old."""
     with suppress(ObjectNotFoundError):
         return version < 1 << 63 and load_again(store, version, None).version == version
     return False

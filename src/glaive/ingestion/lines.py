@@ -37,7 +37,7 @@ from glaive.types import Int64s, as_buffer
 BLOCK_BYTES: Final = 16 << 20
 _SAMPLE_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 1 << 30
-"""Largest record: a longer one means that the file has no line ends."""
+"""Largest record: a longer one means that the file lacks line ends."""
 
 _MOST_PIECES: Final = 10_000
 _FEW: Final = 1024
@@ -148,7 +148,7 @@ def _first_block(file: SourceFile, ends: Ends = line_ends) -> bytes:
 
 
 def _records(data: bytes, ends: Ends, *, blank: bool = False) -> tuple[Int64s, Int64s]:
-    """Return starts and ends of records; with ``blank`` also of records without characters."""
+    """Return starts and ends of records; with ``blank`` also of empty records."""
     stops = ends(data)
     if len(data) and (not len(stops) or stops[-1] != len(data)):
         stops = np.append(stops, len(data))
@@ -178,7 +178,7 @@ def parse_block(
     lines
         Number of lines of the file before the block.
     blank
-        Whether lines without characters are records.
+        Whether empty lines are records.
     """
     starts, stops = _records(data, ends, blank=blank)
     before = np.searchsorted(line_ends(data), starts, side="right")
@@ -260,7 +260,7 @@ def _text_of(data: bytes) -> Any:
     Raises
     ------
     pyarrow.ArrowInvalid
-        The bytes are not UTF-8.
+        The bytes are invalid UTF-8.
     """
     ends: Any = as_buffer(np.array([0, len(data)], np.int64))
     text: Any = pa.Array.from_buffers(pa.large_string(), 1, [None, ends, pa.py_buffer(data)])
@@ -274,7 +274,7 @@ def _text_of(data: bytes) -> Any:
 # --- Lists in text files: as JSON in strings, and as vectors that all have one length ----
 
 _NUMBERS = r'^\s*\[[^\[\]{}"]*\]\s*$'
-"""One list without lists, objects or strings in it: it cannot be read as several values."""
+"""One flat list, which JSON reads as one value."""
 
 
 def _holds_numbers(data_type: Any) -> bool:
@@ -292,7 +292,7 @@ def _numbers_of(name: str, texts: Any, data_type: Any) -> Any:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A string is not such a list; the message names the column.
+        A string has another form; the message names the column.
     """
     item = data_type.value_type
     parsed: Any = pa.list_(pa.float32() if pa.types.is_float16(item) else item)
@@ -397,8 +397,8 @@ class Csv(SourceFormat):
     - ``null`` (empty): a string that means null, in addition to the empty string.
     - ``decimal`` (``.``).
     - ``encoding`` (UTF-8).
-    - ``multiline``: whether values have line ends. Such files are not read in pieces. By default
-      the first 4 MiB of the file decide.
+    - ``multiline``: whether values have line ends. Such files are read as a whole. By default the
+      first 4 MiB of the file decide.
     - ``timestamp_format`` (ISO 8601), also for dates.
     """
 
@@ -422,7 +422,7 @@ class Csv(SourceFormat):
         """Return names from the first line, and types from the first 4 MiB.
 
         These are cut into slices. A column gets a type on which most slices agree. So a bad value
-        is an error when it is read, and does not turn its column into strings.
+        is an error when it is read, and its column keeps its type.
         """
         head = self._head(file)
         starts, stops = _records(head.sample, self._ends(quoted=head.quoted))
@@ -435,7 +435,7 @@ class Csv(SourceFormat):
         return pa.schema(list(zip(head.names, map(_common_type, types), strict=True)))
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types to which text cannot be converted."""
+        """Refuse types that text has no conversion to."""
         csv: Any = import_module("pyarrow.csv")
 
         for field in {field.type: field for field in schema}.values():
@@ -584,7 +584,7 @@ class Csv(SourceFormat):
     def _refuse_other_separator(self, names: list[str], line: bytes, file: SourceFile) -> None:
         """Refuse a file of one column that another character would cut into several.
 
-        Characters in quotation marks are not counted.
+        Characters in quotation marks are ignored.
         """
         own = self._separator(file)
         if len(names) > 1:
@@ -636,7 +636,7 @@ class Csv(SourceFormat):
     def _parse(
         self, data: bytes, names: list[str], types: dict[str, Any] | None, file: SourceFile
     ) -> pa.Table:
-        """Parse records; without ``types``, infer them."""
+        """Parse records; infer ``types`` if they are missing."""
         csv: Any = import_module("pyarrow.csv")
 
         nulls = ["", self.given.null, *(["NA", "NULL", "null"] if types is None else [])]
@@ -709,7 +709,7 @@ _FIRST_NULL: Final = re.compile(rb"\A((?:\xef\xbb\xbf)?\s*)null")
 """A null as the first record: it ends the process in Arrow's parser."""
 
 _MOST_BAD: Final = 1_000
-"""Largest number of bad records in a sample; later records are not read."""
+"""Largest number of bad records in a sample, which ends after them."""
 
 _AT_ONCE: Final = 64
 """Parts of a sample whose columns are joined at once; if types differ, a record is a part."""
@@ -720,8 +720,9 @@ class Json(SourceFormat):
 
     Options:
 
-    - ``ignore_unknown`` (False: a member without a column is an error).
-    - ``infer_all`` (False: types come from the first 4 MiB of each file, not from the whole file).
+    - ``ignore_unknown`` (False: an unknown member is an error).
+    - ``infer_all`` (False: types come from the first 4 MiB of each file. True: from the whole
+      file).
     """
 
     name = "json"
@@ -750,7 +751,7 @@ class Json(SourceFormat):
         return pa.schema([_with_texts(field) for field in _unified(file, schemas)])
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types to which JSON cannot be converted."""
+        """Refuse types that JSON has no conversion to."""
         for field in schema:
             try:
                 _parse_json(b"{}\n", pa.schema([_parsed(field)]), "ignore")
@@ -777,11 +778,11 @@ class Json(SourceFormat):
 
 
 class _EnoughError(Exception):
-    """Raised when a sample has too many records that cannot be parsed."""
+    """Raised when a sample has too many malformed records."""
 
 
 class _Sample(Rejects):
-    """Counts records that cannot be parsed, up to a limit: each costs a call of the parser."""
+    """Counts malformed records, up to a limit: each costs a call of the parser."""
 
     first = ""
     """Line of the first bad record, and the reason."""
@@ -817,7 +818,7 @@ def _parse_json(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Ta
 
 
 def mapped(data_type: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a list or struct with other types inside; None for other types."""
+    """Return a list or struct with other types inside; ``None`` for other types."""
     if pa.types.is_struct(data_type):
         members = (data_type.field(at) for at in range(data_type.num_fields))
         return pa.struct([one.with_type(change(one.type)).with_nullable(True) for one in members])
@@ -852,7 +853,7 @@ def _parsed(field: Any) -> Any:
 
 
 class Text(SourceFormat):
-    """Lines of UTF-8 as a column ``value``, without line ends. No options."""
+    """Lines of UTF-8 as a column ``value``; line ends are removed. Options: none."""
 
     name = "text"
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".log", ".md")
@@ -871,7 +872,7 @@ class Text(SourceFormat):
 
 
 def _lines(data: bytes) -> pa.Table:
-    """Return lines as strings; raise ``ArrowInvalid`` if they are not UTF-8."""
+    """Return lines as strings; raise ``ArrowInvalid`` if they are invalid UTF-8."""
     lines: Any = pc.list_flatten(pc.split_pattern(_text_of(data.removesuffix(b"\n")), "\n"))
     if b"\r" in data:
         lines = pc.replace_substring_regex(lines, "\r$", "")

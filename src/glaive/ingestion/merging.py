@@ -162,8 +162,8 @@ class StagedMatches:
     pairs
         Number of pairs of an old and a new row, by numbers of fragments.
     repeated
-        The key of several source rows that match one row of the dataset, as a string; ``None``
-        without such rows.
+        The key of several source rows that match one row of the dataset, as a string; ``None`` if
+        all are unique.
     """
 
     old: RowsByFragment
@@ -188,7 +188,7 @@ class MatchTask:
     block: StagedBlock
 
     def execute(self, dataset: OpenDataset, shared: StagedMerge) -> StagedMatches:
-        """Look up the keys, and write nothing.
+        """Look up the keys.
 
         Memory: about a hundred bytes for each of ``shared.division.block_rows`` keys.
         """
@@ -256,7 +256,7 @@ class CompleteTask:
     rewrite: bool
 
     def execute(self, dataset: OpenDataset, shared: StagedMerge) -> CompletedFragment:
-        """Write new files, uncommitted, or no file.
+        """Write new files, uncommitted, if the fragment has to change.
 
         Memory: as for :class:`MatchTask`, 24 bytes for each match, and a few windows of rows.
         """
@@ -307,9 +307,9 @@ class CompleteTask:
 
 
 def create_empty(plan: IngestPlan) -> None:
-    """Create the dataset if it does not exist.
+    """Create the dataset if it is missing.
 
-    This version has no job id, because a run that stops here has not done its work.
+    This version lacks the job id, because a run that stops here is unfinished.
     """
     if plan.write.read_version == 0:
         options = replace(plan.write.options, transaction_properties={})
@@ -340,7 +340,7 @@ def merge_staged(
         Several rows of the source match the same row of the dataset.
     CommitConflictError
         The columns of the dataset changed since the fragments were written. Or files were removed
-        while tasks read them, and no other run of the job has made a version.
+        while tasks read them, before any run of the job made a version.
     """
     properties = plan.write.options.transaction_properties
     job = Job(runner=runner, properties=properties, once=JOB)
@@ -414,7 +414,7 @@ class _Merge:
     targets
         Fragments of the dataset that have matches for a fragment, by its number.
     completed
-        Results of fragments that could not stay as they are.
+        Results of fragments that had to change.
     """
 
     def __init__(
@@ -450,7 +450,7 @@ class _Merge:
 
     @property
     def inserted(self) -> int:
-        """Number of rows of the source without a match."""
+        """Number of unmatched rows of the source."""
         return sum(fragment.physical_rows for fragment in self.fragments) - self.new.count
 
     def match(self) -> None:
@@ -537,7 +537,7 @@ def _columns(schema: LanceSchema) -> set[tuple[int, str, str, bool]]:
 
 
 def _unused(fragments: Sequence[Fragment], base: Manifest, made: Manifest) -> list[Fragment]:
-    """Return fragments that the version does not have: another run of the job may have made it."""
+    """Return fragments that the version lacks: another run of the job may have made it."""
     positions = (made.fragment_ids > base.max_fragment_id).nonzero()[0].tolist()
     kept = {file.path for at in positions for file in made.fragment(at).files}
     return [

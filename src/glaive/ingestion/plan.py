@@ -94,7 +94,7 @@ def parse_columns(text: str) -> pa.Schema:
     Raises
     ------
     OptionError
-        The string has another form, or names a type that does not exist.
+        The string has another form, or names an unknown type.
     """
     fields = []
     for part in _split(text):
@@ -120,7 +120,7 @@ def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
     Raises
     ------
     OptionError
-        The column or the type does not exist.
+        The column or the type is unknown.
     """
     for entry in vectors:
         found = _VECTOR.fullmatch(entry)
@@ -223,18 +223,18 @@ def reconcile(
         holds the values of both. ``add``: in addition, columns may be added, and files may lack
         columns that may be null.
     typed
-        Files state their types. Types inferred from samples only count if nothing else is known,
+        Files state their types. Types inferred from samples only count if ``existing`` is ``None``,
         or with ``widen`` and ``add``.
     named
         Files state their columns. Otherwise a file may lack known columns, and a record with
         unknown columns is an error.
     chosen
-        The caller gave ``existing``, so types inferred from samples do not change them.
+        The caller gave ``existing``, which has precedence over types inferred from samples.
 
     Raises
     ------
     SchemaError
-        A file differs in a way that the rule does not allow; the message names file and column.
+        A file differs in a way that the rule forbids; the message names file and column.
     """
     known: dict[str, pa.Field[Any]] = {field.name: field for field in existing or ()}
     original = dict(known)
@@ -330,7 +330,7 @@ def _read_as(inferred: Any, known: Any) -> bool:
     """Return whether values of an inferred type are read as values of the known type.
 
     Strings and lists are read as lists or vectors. Numbers are read as decimals or ``uint64``,
-    which are exact: for integers that no ``bigint`` holds, the inferred type is a float.
+    which are exact: for integers beyond ``bigint``, the inferred type is a float.
     """
     if pa.types.is_fixed_size_list(known):
         return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
@@ -443,11 +443,11 @@ def find_sources(
     Raises
     ------
     OptionError
-        An option has an invalid value or contradicts another option, or the sources match no file.
+        An option has an invalid value or contradicts another option, or the files are missing.
     FormatError
-        A file cannot be read in its format.
+        A file is invalid in its format.
     SchemaError
-        Columns of files do not fit each other, or the dataset.
+        Columns of files contradict each other, or the dataset.
     """
     one_of(*get_args(DriftRule)).check("schema_drift", schema_drift)
     names = source_names(source)
@@ -500,7 +500,7 @@ def _depends_on_files(
 ) -> bool:
     """Return whether files can change known columns; otherwise files are read for their rows only.
 
-    A record that does not fit is then an error, or a bad record.
+    A record with other columns is then an error, or a bad record.
     """
     if source_format.typed or source_format.named:
         return True

@@ -78,7 +78,7 @@ class SourceFile:
 
     @property
     def named(self) -> tuple[str, str]:
-        """URI and path without the key of a signed URL; bytes that are not UTF-8 are escaped."""
+        """URI and path. The key of a signed URL is removed, and invalid UTF-8 is escaped."""
         uri, path = GlaiveError.without_secrets(self.uri), self.path
         if uri != self.uri:
             path = uri.removeprefix(self.folder) if uri.startswith(self.folder) else "***"
@@ -92,7 +92,7 @@ class SourceFile:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the name in lower case, without the suffix of a compression."""
+        """The suffix of the name in lower case, before the suffix of a compression."""
         name = PurePosixPath(self.path.lower())
         return (name if self.compression is None else name.with_suffix("")).suffix
 
@@ -103,7 +103,7 @@ def source_names(given: object) -> list[str]:
     Raises
     ------
     OptionError
-        A source is not a path or URI, or ``given`` is empty.
+        A source has another type than a path or URI, or ``given`` is empty.
     """
     names: Any = given
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike):
@@ -134,7 +134,7 @@ def list_sources(
     Raises
     ------
     OptionError
-        A source matches no file, or is both a file name and a pattern that does not match it.
+        The files of a source are missing, or it is both a file name and a pattern for other names.
     StoreError
         A folder has a pipe or a device.
     """
@@ -157,7 +157,7 @@ def local_file(path: str) -> SourceFile:
     Raises
     ------
     ObjectNotFoundError
-        The file does not exist.
+        The file is missing.
     """
     store, name = open_object(path, {})
     return _described(store, store.head(name), {})
@@ -205,7 +205,7 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
 def files_in(
     folder: str, options: Mapping[str, str], matches: Callable[[str], object] | None = None
 ) -> Iterator[SourceFile]:
-    """Yield the files below a folder, without hidden files and without folders reached by links.
+    """Yield the files below a folder; skip hidden files and symlinks to folders.
 
     ``matches`` tests their paths; default: all files.
     """
@@ -229,7 +229,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _refuse_pipe(path: str) -> None:
-    """Refuse pipes and devices, which wait or never end, unless the caller names them."""
+    """Refuse pipes and devices, which may block forever, unless the caller names them."""
     with as_store_errors(path, "look up"):
         at = Path(path)
         if not at.is_file() and at.exists():
@@ -270,8 +270,7 @@ def _expression(pattern: str) -> str:
 def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
     """Open a file for reading; a file of a store is fetched range by range.
 
-    The path is never parsed as part of a URI: untrusted names may have characters that end a
-    path in a URI.
+    The path stays apart from the URI: untrusted names may have characters that end a path in a URI.
 
     Parameters
     ----------
@@ -317,7 +316,7 @@ class RangeFile(RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Set the position of the next read, without a request."""
+        """Set the position of the next read; this costs no request."""
         self._at = offset + (0, self._at, self._reader.size)[whence]
         return self._at
 
@@ -349,7 +348,7 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 
 BAD_RECORDS: Final = pa.schema(_FIELDS)
-"""Columns of a dataset of bad records; ``line`` is null for files without lines."""
+"""Columns of a dataset of bad records; ``line`` is null for binary files."""
 
 _MAX_RECORD: Final = 1 << 20
 """Largest number of bytes stored of a bad record."""
@@ -358,7 +357,7 @@ _MAX_REASON: Final = 4 << 10
 """Largest number of characters stored of a reason; Arrow's reasons repeat the value."""
 
 _NULL_WORD: Final = re.compile(r"invalid value '([^'\d]{1,9})'")
-"""A short value without digits in a column of numbers: perhaps a null, such as NA."""
+"""A short word in a column of numbers: perhaps a null, such as NA."""
 
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 64 << 20
@@ -370,7 +369,7 @@ _CALLED: Final = " Detail: Python exception: "
 
 
 def refuse_failure(file: SourceFile, error: Exception) -> None:
-    """Raise an error if a store or the system, and not the bytes of a file, failed.
+    """Raise an error if a store or the system failed, as opposed to bytes of a file.
 
     Raises
     ------
@@ -414,7 +413,7 @@ class Rejects:
         Raises
         ------
         FormatError
-            The task does not collect bad records; the message names file, line and reason.
+            The job lacks a dataset of bad records; the message names file, line and reason.
         """
         reason = reason[:_MAX_REASON]
         if not self._keep:
@@ -437,10 +436,10 @@ class Rejects:
         Raises
         ------
         FormatError
-            The task does not collect bad records. Or memory is too small for rows that may be
+            The job lacks a dataset of bad records. Or memory is too small for rows that may be
             sound.
         GlaiveError
-            The store, and not the bytes, caused the error.
+            The store caused the error.
         """
         refuse_failure(file, error)
         # Other errors than Arrow's and the system's say little without the names of their types.
@@ -485,8 +484,8 @@ class Piece:
     file
         The file.
     start, stop
-        The range, in the format's own units: bytes, row groups, stripes. ``stop`` is None for the
-        end of the file.
+        The range, in the format's own units: bytes, row groups, stripes. ``stop`` is ``None`` for
+        the end of the file.
     size
         Approximate number of bytes of the piece in the file.
     """
@@ -508,7 +507,7 @@ class Configured:
     Raises
     ------
     OptionError
-        An option does not exist, or has an invalid value.
+        An option is unknown, or has an invalid value.
     """
 
     name: ClassVar[str]
@@ -541,13 +540,13 @@ class SourceFormat(Configured, ABC):
 
     @abstractmethod
     def schema(self, file: SourceFile) -> pa.Schema:
-        """Return the columns of a file; for formats without types, infer them from a sample."""
+        """Return the columns of a file; for untyped formats, infer them from a sample."""
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with types
-        """Refuse types that the reader cannot return."""
+        """Refuse types that the reader lacks."""
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Cut a file into pieces of about ``target_bytes``; by default it cannot be cut."""
+        """Cut a file into pieces of about ``target_bytes``; by default it is one piece."""
         return [Piece(file, 0, None, file.size)]
 
     @abstractmethod
@@ -561,7 +560,7 @@ class SourceFormat(Configured, ABC):
         schema
             Names and types; columns that the file lacks are left out.
         rejects
-            Collects the records that cannot be read.
+            Collects the malformed records.
         """
 
 
@@ -578,11 +577,11 @@ _ELSEWHERE = {
     "separator": "sep",
     "timestampformat": "timestamp_format",
 }
-"""Names that readers of pandas and Spark have for options, without underlines."""
+"""Names that readers of pandas and Spark have for options; underlines are removed."""
 
 
 def known_options(format_name: str, given: Mapping[str, object], names: tuple[str, ...]) -> None:
-    """Refuse options that a format does not have."""
+    """Refuse options that a format lacks."""
     for name in given:
         if name not in names:
             lower = f"{name}".lower()

@@ -67,7 +67,7 @@ class IngestedPieces:
     Parameters
     ----------
     fragments
-        The serialized fragments, without ids.
+        The serialized fragments, before they get ids.
     bad_fragments
         Fragments of the dataset of bad records, serialized.
     bad_records
@@ -95,13 +95,13 @@ class IngestResult:
     files
         Number of files read.
     bad_records
-        Number of records put aside, because they cannot be read or violate ``expect``.
+        Number of records put aside, because they are malformed or violate ``expect``.
     dropped
         Number of rows left out, because they violate ``expect``.
     job_id
         Id of the job.
     repeated
-        Whether an earlier run had committed the job, so that this run did nothing.
+        Whether an earlier run had committed the job, so that this run was skipped.
     """
 
     version: int
@@ -171,7 +171,7 @@ class Journal:
         """Return the result of a task, if it is finished and its files exist, and will stay.
 
         ``rows`` and ``bad_records`` are the locations to which tasks write these. This takes one
-        request for a task that is not finished; otherwise one more for each file.
+        request for an unfinished task; otherwise one more for each file.
         """
         entry = self._read_sealed(f"{self._folder}/{key}.json")
         if entry is None:
@@ -261,7 +261,7 @@ class Journal:
     def clear(self) -> None:
         """Remove the entries of the tasks, which are unused when the version exists.
 
-        Entries that cannot be removed stay for the next run of the job.
+        If the store fails, the other entries stay for the next run of the job.
         """
         try:
             entries = list(self._entries())
@@ -280,7 +280,7 @@ class Journal:
         self.store.put(path, [json.dumps(sealed).encode()])
 
     def _read_sealed(self, path: str) -> dict[str, object] | None:
-        """Read an entry, if it was written under this name and not changed."""
+        """Read an entry, if it is as written under this name."""
         entry = self._read(path)
         if entry is None or entry.pop("digest", None) != _digest(path, entry):
             return None
@@ -300,7 +300,7 @@ def _version(entry: dict[str, object] | None) -> int | None:
 
 
 def _digest(path: str, entry: dict[str, object]) -> str | None:
-    """Return a digest of an entry and its name; None for an entry that glaive cannot write."""
+    """Return a digest of an entry and its name; ``None`` for a foreign entry."""
     try:
         text = json.dumps([path.rpartition("/")[2], entry], sort_keys=True)
     except RecursionError:
@@ -323,7 +323,7 @@ def _decoded(texts: object) -> tuple[bytes, ...]:
 def _places(
     fragments: tuple[bytes, ...], locations: Sequence[DataLocation]
 ) -> Iterator[tuple[ObjectStore, str]]:
-    """Yield the locations of a task's files; refuse names and locations that tasks do not use."""
+    """Yield the locations of a task's files; refuse names and locations of other programs."""
     known = {location.base_id: location for location in locations}
     for fragment in unpacked_fragments(fragments, "the journal"):
         for file in fragment.files:
@@ -345,7 +345,7 @@ _SHOWN = 300
 class Expectations:
     """Conditions by name; can be pickled.
 
-    A row violates a condition unless it is true; null is not.
+    A row violates a condition that is false or null.
 
     Parameters
     ----------
@@ -363,12 +363,13 @@ class Expectations:
     def of(
         cls, expect: str | Mapping[str, str] | None, on_violation: str, *, has_quarantine: bool
     ) -> Self | None:
-        """Return the conditions of a user; ``None`` without conditions.
+        """Return the conditions of a user; ``None`` if they are missing.
 
         Raises
         ------
         OptionError
-            ``expect`` is not a string or strings by name, or ``quarantine`` lacks a dataset.
+            ``expect`` has another type than a string or strings by name, or ``quarantine`` lacks a
+            dataset.
         """
         one_of(*get_args(OnViolation)).check("on_violation", on_violation)
         if expect is None:
@@ -386,7 +387,7 @@ class Expectations:
         return cls(tuple(given.items()), on_violation)  # type: ignore[arg-type]  # checked above
 
     def check(self, schema: LanceSchema) -> None:
-        """Refuse conditions that cannot be tested with rows of a schema.
+        """Refuse conditions that are invalid for rows of a schema.
 
         Raises
         ------
@@ -544,7 +545,7 @@ def folder_values(
     Raises
     ------
     SchemaError
-        A value does not have the type of its column.
+        A value has another type than its column.
     """
     texts = {name.lower(): text for name, text in folder_texts(folder, path).items()}
     return {
@@ -617,7 +618,7 @@ def _unescaped(text: str) -> str:
     Raises
     ------
     SchemaError
-        The name of the folder is not UTF-8.
+        The name of the folder is invalid UTF-8.
     """
     try:
         text.encode()
@@ -694,7 +695,7 @@ class IngestTask:
     def key(self) -> str:
         """A key of tasks that read the same bytes into the same columns of the same datasets.
 
-        It does not depend on the location of the new files: the journal checks their location.
+        It leaves out the location of the new files: the journal checks their location.
         """
         digest = hashlib.sha256()
         for piece in self.pieces:
@@ -727,7 +728,7 @@ class IngestTask:
         Raises
         ------
         FormatError
-            A file or a record cannot be read.
+            A file or a record is malformed.
         ExpectationError
             A row violates a condition.
         StoreError
