@@ -17,7 +17,7 @@ from pyspark.sql.connect import proto
 
 import glaive.spark
 from glaive.errors import MissingDependencyError, OptionError
-from glaive.spark.launch import IN_TEXTS
+from glaive.spark.launch import SECRETS_IN_PLANS
 
 
 def test_master_and_remote_exclude_each_other() -> None:
@@ -153,12 +153,12 @@ def test_requests_are_shown_without_options_of_stores(key: str) -> None:
     read = proto.Relation(read=proto.Read(data_source=source))
     command = proto.Relation(sql=proto.SQL(query=f"{sql}, path '/t')"))
     for plan, rest in ((read, 'value: "id"'), (command, "path \\'/t\\')")):
-        shown = re.sub(IN_TEXTS, "***", str(plan))
+        shown = re.sub(SECRETS_IN_PLANS, "***", str(plan))
         assert "MARKED" not in shown
         assert rest in shown
         assert "columns" in shown
     # A text that is cut off, as Spark does with long ones, has no end of its value.
-    cut = re.sub(IN_TEXTS, "***", str(command)[: str(command).index("MARKED") + 3] + '"')
+    cut = re.sub(SECRETS_IN_PLANS, "***", str(command)[: str(command).index("MARKED") + 3] + '"')
     assert "MAR" not in cut
 
 
@@ -171,7 +171,7 @@ def test_requests_are_shown_without_passwords_and_keys_of_urls(rest: str) -> Non
     )
     command = proto.Relation(sql=proto.SQL(query=f"select * from lance.`{uri}` where id = 1"))
     for plan in (read, command):
-        shown = re.sub(IN_TEXTS, "***", str(plan))
+        shown = re.sub(SECRETS_IN_PLANS, "***", str(plan))
         assert "MARKED" not in shown
         assert "@host/t.lance" in shown
 
@@ -184,7 +184,7 @@ def test_other_texts_are_shown_as_they_are() -> None:
         "Filter (isnotnull(key#12L) AND (key#12L = 3))",
         "BatchScan lance[id#1, token#2] http://host:8080/t.lance?versionId=3",
     ):
-        assert re.sub(IN_TEXTS, "***", text) == text
+        assert re.sub(SECRETS_IN_PLANS, "***", text) == text
 
 
 @pytest.mark.sampled(every=3)
@@ -192,7 +192,7 @@ def test_other_texts_are_shown_as_they_are() -> None:
 def test_long_names_of_columns_take_no_time(name: str) -> None:
     """Plans show them, and a stranger may have chosen them."""
     started = time.process_time()
-    re.sub(IN_TEXTS, "***", name * (100_000 // len(name)))
+    re.sub(SECRETS_IN_PLANS, "***", name * (100_000 // len(name)))
     assert time.process_time() - started < 5
 
 

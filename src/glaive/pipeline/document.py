@@ -19,7 +19,7 @@ from glaive.io.storage_options import normalise_options
 from glaive.options import TEXT, Kind, UnfitError, kind_of, read_table, shown
 from glaive.pipeline.runs import DatasetName, Pipeline, Step, dependencies
 from glaive.pipeline.steps import KINDS
-from glaive.spark.launch import OF_STORES, SECRET_SETTING
+from glaive.spark.launch import SECRET_SETTING, STORE_OPTIONS
 
 # --- Parameters of a pipeline: ``${name}`` in its strings -------------------------------
 
@@ -262,7 +262,7 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
         value
         for table in named
         for key, value in table.items()
-        if SECRET_SETTING.search(key) or re.search(OF_STORES, key)
+        if SECRET_SETTING.search(key) or re.search(STORE_OPTIONS, key)
     ]
     filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
     return filled | hidden_parameters_in(_urls_in(tables))

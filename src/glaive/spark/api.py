@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 LOGGER: Final = "org.apache.spark.sql.catalyst.analysis.HintErrorLogger"
 """The logger of Spark's warnings of hints."""
 
-NO_JOIN: Final = r".*\(strategy=broadcast\).* is not part of a join relation.*"
+UNUSED_HINT: Final = r".*\(strategy=broadcast\).* is not part of a join relation.*"
 """The warning, as a regular expression of Java for the whole message."""
 
 
@@ -73,7 +73,7 @@ def _without_warning(jvm: Any) -> None:
         return
     result = getattr(log4j, "Filter$Result")
     logger.addFilter(
-        log4j.filter.RegexFilter.createFilter(NO_JOIN, None, False, result.DENY, result.NEUTRAL)
+        log4j.filter.RegexFilter.createFilter(UNUSED_HINT, None, False, result.DENY, result.NEUTRAL)
     )
     # The filter gave the logger a configuration of its own, with the level of the moment.
     logger.get().setLevel(None)
@@ -133,7 +133,7 @@ def read(
         columns of a frame of a Python source.
     filter
         The rows of the frame, in the filter language of glaive: ``"price > 10"``. glaive skips
-        pages in which all rows fail it.
+        pages whose rows all fail it.
     push_filters
         Push down filters from ``where``. Use it only for frames that serve one query. Spark 4.3
         caches the pushed filters of the first query on a frame. Later queries reuse these filters
@@ -382,7 +382,7 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
 
 # --- The tables of a catalogue in a session: listed, read, registered as views ----------
 
-_PAGE = 1000
+_PAGE_NAMES = 1000
 
 
 def catalog(
@@ -511,7 +511,7 @@ class SparkCatalogue:
         token, asked = None, True
         while asked:
             request = getattr(interface, kind)(
-                id=list(self.namespace), page_token=token, limit=_PAGE
+                id=list(self.namespace), page_token=token, limit=_PAGE_NAMES
             )
             answer = getattr(self.namespace_client, method)(request)
             yield from getattr(answer, field)

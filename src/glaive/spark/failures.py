@@ -62,9 +62,9 @@ UNREACHABLE = re.compile(r"StatusCode\.UNAVAILABLE")
 ALL_CRASHED = re.compile(r"java\.io\.IOException\)?:? (?:Stream closed|Broken pipe)")
 """Workers and the process that starts workers ended: Spark cannot write to it."""
 
-LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
+ORPHANS = "files that its tasks wrote are in no version, and vacuum removes them"
 
-NOTHING = "Nothing was committed"
+UNCOMMITTED = "Nothing was committed"
 
 MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE")
 
@@ -133,7 +133,7 @@ def naming_columns(
 
 @contextmanager
 def naming_job(
-    job_id: str, uri: str, *, named: bool, left: str = LEFT, made: str = NOTHING
+    job_id: str, uri: str, *, named: bool, left: str = ORPHANS, made: str = UNCOMMITTED
 ) -> Iterator[None]:
     """Raise :class:`glaive.errors.JobError` if Spark lost processes of a job, or was stopped.
 
@@ -156,7 +156,7 @@ def naming_job(
     except GlaiveError:
         raise
     except Exception as error:
-        reason = _lost(str(error))
+        reason = _lost_processes(str(error))
         if reason is None:
             raise
         again = (
@@ -170,7 +170,7 @@ def naming_job(
         ) from error
 
 
-def _lost(text: str) -> str | None:
+def _lost_processes(text: str) -> str | None:
     """Return why Spark ended a job because of lost processes; ``None`` for other errors."""
     if TRACEBACK in text:
         return None

@@ -69,7 +69,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
-_SHOWN_PER_SECOND = 10**6
+_SPARK_UNITS_PER_SECOND = 10**6
 
 _FIRST_DAY = date(1582, 10, 15)
 """First day of the Gregorian calendar. Spark maps the ten days before it to this day."""
@@ -155,8 +155,8 @@ def ordered(data_type: Any) -> Ordered | None:
         2**63 - 1,
         _moment if data_type.tz is None else _instant,
         lambda n: _cast(n, name),
-        multiplied=max(1, _SHOWN_PER_SECOND // per_second),
-        divided=max(1, per_second // _SHOWN_PER_SECOND),
+        multiplied=max(1, _SPARK_UNITS_PER_SECOND // per_second),
+        divided=max(1, per_second // _SPARK_UNITS_PER_SECOND),
     )
 
 
@@ -399,7 +399,7 @@ class Column:
         return tree.Like(self.operand, Literal(f"{prefix}{pattern}{suffix}", pa.string()))
 
 
-MAX_TEXT = 400_000
+MAX_CHARS = 400_000
 """Maximum total characters of filters, which every task parses again."""
 
 _log = logging.getLogger(__name__)
@@ -444,7 +444,7 @@ class Frame:
     scanned: pa.Schema
 
 
-def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_TEXT) -> Pushed:
+def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_CHARS) -> Pushed:
     """Accept filters that can be translated, up to ``budget`` characters in total."""
     accepted: dict[str, None] = {}
     taken: set[int] = set()

@@ -34,7 +34,7 @@ from glaive.spark.options import (
     stream_options,
 )
 from glaive.spark.planned_scan import ScanFunction, options_of
-from glaive.spark.runner import LOOK_BACK, given_transaction
+from glaive.spark.runner import MAX_SEARCHED_VERSIONS, given_transaction
 from glaive.spark.types import is_recorded, same_type, to_spark
 from glaive.spark.writer import app_transaction, open_target, recorded_types
 from glaive.table.load import find_transaction
@@ -362,7 +362,7 @@ def write(
     refuse_invalid_strings({"path": place, **texts})
     base = open_target(checked)[1]
     if base is not None:
-        done = _made_before(checked, base, mode, None if job_id is None else job)
+        done = _version_made(checked, base, mode, None if job_id is None else job)
         if done is not None:
             return done
     register(frame.sparkSession)
@@ -370,7 +370,7 @@ def write(
         frame = _clustered(frame, cluster_by)
     before = 0 if base is None else base.version
     named = naming_job(job, place, named=job_id is not None, made="No version has it")
-    with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
+    with _recovering_commit(checked, mode, job, before), named, as_glaive_errors():
         _save(frame, place, texts, mode)
     made = _made_by(job, checked, before)
     return _newest(checked) if made is None else made
@@ -384,7 +384,7 @@ def _clustered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         return frame.repartitionByRange(*named).sortWithinPartitions(*named)
 
 
-def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
+def _version_made(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
     """Return the version to return if the write is already done or is to be ignored.
 
     Raises
@@ -393,7 +393,7 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
         The mode requires a new dataset, and the dataset exists.
     """
     if job is not None:
-        made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
+        made, since = made_version(base, job), max(0, base.version - MAX_SEARCHED_VERSIONS)
         if made is None and forgotten_until(base) > since:
             made = _made_by(job, options, since)
         if made is not None:
@@ -407,9 +407,7 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
 
 
 @contextmanager
-def _committed_though_lost(
-    options: Options, mode: SaveMode, job: str, before: int
-) -> Iterator[None]:
+def _recovering_commit(options: Options, mode: SaveMode, job: str, before: int) -> Iterator[None]:
     """Ignore errors of a write that has succeeded, or that found a dataset to ignore.
 
     Spark commits in a separate process, which may be lost after the commit.

@@ -231,7 +231,7 @@ REGISTERED = "spark.glaive.registered"
 
 REDACTED = "spark.sql.redaction.options.regex"
 """Setting: options of sources to hide in plans, Spark's web pages and event log."""
-OF_STORES = r"(?i)^(?:storage|namespace)[.]|^base_store_params$"
+STORE_OPTIONS = r"(?i)^(?:storage|namespace)[.]|^base_store_params$"
 """Names of options that may be credentials. Spark knows only some itself."""
 
 REDACTED_TEXTS = "spark.sql.redaction.string.regex"
@@ -240,14 +240,14 @@ REDACTED_TEXTS = "spark.sql.redaction.string.regex"
 Plans show paths of views and writes as given. Connect shows requests as they came, with all
 options: names and values, or the SQL text.
 """
-_OF_STORES = r"(?:(?:(?<![\w.-])|(?<=\\[nrt]))(?:storage|namespace)[.][\w.-]++|base_store_params)"
-_REST = r'[^"\\]*+(?:(?:\\\\(?:\\.|[^\\"])|(?!\\{0})\\[^\\])[^"\\]*+)*+(?:\\{0})?'
+_OPTION = r"(?:(?:(?<![\w.-])|(?<=\\[nrt]))(?:storage|namespace)[.][\w.-]++|base_store_params)"
+_QUOTED_VALUE = r'[^"\\]*+(?:(?:\\\\(?:\\.|[^\\"])|(?!\\{0})\\[^\\])[^"\\]*+)*+(?:\\{0})?'
 """An SQL value after its first quote; may be cut off before the last quote."""
 
-IN_TEXTS = (
-    rf'(?i:key: "{_OF_STORES}"\s*value: "[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-    rf"|{_OF_STORES}(?:\\?['\"`])?(?:\s|\\[nrt]|=)*\\"
-    "(?:'" + _REST.replace("{0}", "'") + '|"' + _REST.replace("{0}", '"') + "))"
+SECRETS_IN_PLANS = (
+    rf'(?i:key: "{_OPTION}"\s*value: "[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+    rf"|{_OPTION}(?:\\?['\"`])?(?:\s|\\[nrt]|=)*\\"
+    "(?:'" + _QUOTED_VALUE.replace("{0}", "'") + '|"' + _QUOTED_VALUE.replace("{0}", '"') + "))"
     rf"|{SECRETS}"
 )
 """Storage options in such a text, where nested quotes have a backslash; keys in URLs."""
@@ -264,7 +264,7 @@ _FETCHED = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles
 _CONNECTS = frozenset({"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"})
 """Environment variables that make new sessions use Spark Connect."""
 
-PASSED_ON = (
+WORKER_ENV = (
     "GLAIVE_KERNEL_CACHE",
     "GLAIVE_KERNELS",
     "GLAIVE_THREADS",
@@ -368,8 +368,8 @@ def _imports_from_here() -> bool:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Java before it gets secret settings, if there are any: PySpark would put them on its
-    command line, which all users of a machine can see. The new session passes them to Java.
+    """Start Java before the session, if there are secret settings. PySpark would put the secrets on
+    its command line, which all users of a machine can see. The new session passes them to Java.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -396,7 +396,7 @@ def _defaults(*, local: bool) -> dict[str, object]:
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     passed_on: dict[str, object] = {
-        f"spark.executorEnv.{name}": os.environ[name] for name in PASSED_ON if name in os.environ
+        f"spark.executorEnv.{name}": os.environ[name] for name in WORKER_ENV if name in os.environ
     }
     return passed_on | NEW_CONF | (LOCAL_CONF if local else {})
 
@@ -445,11 +445,11 @@ def register(spark: SparkSession) -> None:
     if spark.conf.get(REGISTERED, None) is not None:
         return
     hidden = spark.conf.get(REDACTED)  # Spark's default (urls), unless somebody set others
-    if OF_STORES not in (hidden or ""):
-        spark.conf.set(REDACTED, f"{hidden}|{OF_STORES}" if hidden else OF_STORES)
+    if STORE_OPTIONS not in (hidden or ""):
+        spark.conf.set(REDACTED, f"{hidden}|{STORE_OPTIONS}" if hidden else STORE_OPTIONS)
     texts = spark.conf.get(REDACTED_TEXTS)
-    if IN_TEXTS not in (texts or ""):
-        spark.conf.set(REDACTED_TEXTS, f"{texts}|{IN_TEXTS}" if texts else IN_TEXTS)
+    if SECRETS_IN_PLANS not in (texts or ""):
+        spark.conf.set(REDACTED_TEXTS, f"{texts}|{SECRETS_IN_PLANS}" if texts else SECRETS_IN_PLANS)
     found = importlib.util.find_spec("pyspark_glaive") is not None
     if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)

@@ -374,7 +374,7 @@ class Options:
     identity: VersionIdentity | None = None
 
 
-_OTHERWISE = ("uri", "storage", "identity")
+_INTERNAL = ("uri", "storage", "identity")
 """Fields of :class:`Options` that Spark has no option for."""
 
 
@@ -397,7 +397,7 @@ def from_spark(options: Mapping[str, str]) -> Options:
     """
     options = with_location(options)
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
-    offered = {one: found for one, found in _options_of(Options).items() if one not in _OTHERWISE}
+    offered = {one: found for one, found in _options_of(Options).items() if one not in _INTERNAL}
     for key, text in options.items():
         name = ALIASES.get(key.lower(), key.lower())
         if name in SET_BY_SPARK or name.startswith(("option.", "__")):
@@ -489,7 +489,7 @@ class StreamOptions:
     auto_compact_files: int | None = option(POSITIVE)
 
 
-_MISSPELT = 0.85
+_MIN_SIMILARITY = 0.85
 """Minimum similarity of two names, at most 1, to suggest one for the other."""
 
 
@@ -513,7 +513,7 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
             values[name] = kind.parse(f"option {key}", text)
             continue
         others[key] = text
-        close = get_close_matches(lowered, offered, 1, _MISSPELT)
+        close = get_close_matches(lowered, offered, 1, _MIN_SIMILARITY)
         if close and lowered not in _options_of(Options) and lowered not in ALIASES:
             known = offered[close[0]][2]
             raise OptionError(

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 AGGREGATE_SETTING = "spark.glaive.partialAggregates"
 """Setting of a session: with ``false``, Spark aggregates all rows itself."""
 
-MAX_HELD = 1 << 17
+MAX_HELD_ROWS = 1 << 17
 """Groups that a task holds to add others to them."""
 
 MIN_ROWS = 4
@@ -150,12 +150,12 @@ class PartialAggregates:
                 yield from groups.to_batches()
                 continue
             held.append(groups)
-            if sum(table.num_rows for table in held) > MAX_HELD:
-                held = [self._together(held)]
-                if held[0].num_rows * 2 > MAX_HELD:
+            if sum(table.num_rows for table in held) > MAX_HELD_ROWS:
+                held = [self._merged(held)]
+                if held[0].num_rows * 2 > MAX_HELD_ROWS:
                     yield from held.pop().to_batches()
         if held:
-            yield from self._together(held).to_batches()
+            yield from self._merged(held).to_batches()
 
     def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the groups of a batch, or its rows unchanged if a sum might overflow."""
@@ -168,7 +168,7 @@ class PartialAggregates:
         table = pa.table([*keys, *arrays], self._names())
         return self._grouped(table) if fitting else self._typed(table)
 
-    def _together(self, tables: list[pa.Table]) -> pa.Table:
+    def _merged(self, tables: list[pa.Table]) -> pa.Table:
         """Join groups with equal keys, unless a sum might overflow."""
         if len(tables) == 1:
             return tables[0]

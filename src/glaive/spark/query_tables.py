@@ -76,7 +76,7 @@ HIGHEST: dict[type[DataType], int] = {
 }
 """The highest value of each type of integers."""
 
-_MOST_DIGITS = 100
+_MAX_DIGITS = 100
 """Maximum characters of a number that may equal a value of a column: decimals have 38 digits."""
 
 _DAYS = {"DAY": 1, "WEEK": 7}
@@ -206,7 +206,7 @@ def _constant(node: Any, data_type: DataType) -> Any:
         if isinstance(data_type, DateType):
             return _day(text)
         return text if isinstance(data_type, StringType) else None
-    if len(text) > _MOST_DIGITS or not text.replace(".", "", 1).isdecimal():  # or exponents
+    if len(text) > _MAX_DIGITS or not text.replace(".", "", 1).isdecimal():  # or exponents
         return None
     if type(data_type) in HIGHEST:
         return int(text) if text.isdecimal() and int(text) <= HIGHEST[type(data_type)] else None

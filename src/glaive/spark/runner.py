@@ -23,7 +23,7 @@ from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.io.pool import task_bytes
 from glaive.spark.api import is_connect
-from glaive.spark.failures import NOTHING, as_glaive_errors, naming_job
+from glaive.spark.failures import UNCOMMITTED, as_glaive_errors, naming_job
 from glaive.spark.versions import partitioned_by_id
 from glaive.spark.writer import ENGINE, RELEASE, in_task
 from glaive.table.load import find_transaction, open_version, read_transaction
@@ -347,9 +347,9 @@ def _cores(spark: SparkSession) -> int:
 
 # --- A change of a dataset by a job: its id, and the version that it made ---------------
 
-_SO_FAR = "What it had committed before, if anything, stays"
+_EARLIER_COMMITS = "What it had committed before, if anything, stays"
 
-LOOK_BACK = 256
+MAX_SEARCHED_VERSIONS = 256
 """Number of newest versions to search for the commit of a job that the newest manifest omits."""
 
 
@@ -456,7 +456,7 @@ class SparkJob:
                         return made, None
                 return change(opened, job)
 
-            what = _SO_FAR if several_commits else NOTHING
+            what = _EARLIER_COMMITS if several_commits else UNCOMMITTED
             with naming_job(self.id, dataset.uri, named=self.named, made=what):
                 with_retries(dataset, unless_made, conflict_retries=retries)
         else:
@@ -471,7 +471,7 @@ class SparkJob:
         caller chose, one request for each newest version whose job the newest manifest omits. With
         several commits, one request for each newest version.
         """
-        since = max(0, dataset.version - LOOK_BACK)
+        since = max(0, dataset.version - MAX_SEARCHED_VERSIONS)
         return self._made(dataset.store, dataset.manifest, since, several_commits)
 
     def _made(

@@ -233,7 +233,7 @@ class PushingReader(LanceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Accept the filters that select exactly the rows Spark would; return the rest."""
-        from glaive.spark.filters import MAX_TEXT, Frame, may_be_rounded, push
+        from glaive.spark.filters import MAX_CHARS, Frame, may_be_rounded, push
 
         dataset = open_dataset(self.options)
         frame = Frame(
@@ -242,7 +242,7 @@ class PushingReader(LanceReader):
             dataset.lance_schema,
             dataset.scanner().projected_schema,
         )
-        budget = MAX_TEXT - len(self.options.filter or "")
+        budget = MAX_CHARS - len(self.options.filter or "")
         exact = [one for one in filters if not may_be_rounded(one)]
         pushed = push(exact, frame, budget)
         self.pushed = pushed.filters

@@ -121,7 +121,7 @@ class Position:
         try:
             return cls(*(offset[name] for name in ("version", "index", "row", "snapshot")))
         except (KeyError, TypeError):
-            raise _not_ours(offset) from None
+            raise _foreign_offset(offset) from None
 
     @property
     def last_version(self) -> int:
@@ -169,7 +169,7 @@ def identity_of(offset: object) -> VersionIdentity | None:
         The offset belongs to another source.
     """
     if not isinstance(offset, dict):  # a checkpoint may have anything
-        raise _not_ours(offset)
+        raise _foreign_offset(offset)
     found: Any = offset.get(_IDENTITY)
     return None if found is None else tuple(found)
 
@@ -194,7 +194,7 @@ def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
     return Position.of(end[_START]) if start.get(_INITIAL) and _START in end else begins
 
 
-def _not_ours(offset: object) -> OptionError:
+def _foreign_offset(offset: object) -> OptionError:
     return OptionError(
         f"the checkpoint has the offset {offset!r:.200}, which is none of the lance "
         "source. It belongs to another source: use another checkpointLocation"
@@ -308,7 +308,7 @@ class Budget:
 
 # --- Versions of a dataset for a stream: the rows of each, and the start ----------------
 
-_KEPT_PLANS = 16
+_MAX_PLANS = 16
 """Versions whose tasks glaive keeps between planning and reading a batch."""
 
 
@@ -332,9 +332,9 @@ class Timeline:
 
     def newest(self, known: int = 0) -> int:
         """Return the number of the newest version, at least ``known``. One or two requests."""
-        return self._look(known).version
+        return self._open_newest(known).version
 
-    def _look(self, known: int) -> Manifest:
+    def _open_newest(self, known: int) -> Manifest:
         self._newest = None  # release it before reading the next: each lists all fragments
         self._newest = open_latest_since(self._store, known)
         return self._newest
@@ -354,7 +354,7 @@ class Timeline:
 
         Makes one request, or none for the newest version, which was opened before each batch.
         """
-        newest = self._newest or self._look(number)
+        newest = self._newest or self._open_newest(number)
         if newest.version == number:
             return newest.identity
         try:
@@ -376,7 +376,7 @@ class Timeline:
         found = self._plans.get(key)
         if found is None:
             found = self._snapshot(key[0]) if position.snapshot else self._changes(key[0])
-            while len(self._plans) >= _KEPT_PLANS:
+            while len(self._plans) >= _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = found
         return found

@@ -119,7 +119,7 @@ def application_id(
 # Tasks write the rows of a batch to data files that no version refers to. The commit reads them
 # from there, so messages of the tasks carry only their paths. Then it removes the files.
 
-_WINDOW = 64 * 1024
+_BATCH_ROWS = 64 * 1024
 
 
 def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, where: str) -> None:
@@ -176,8 +176,8 @@ def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchRea
     view = staged.take(None)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(kept), _WINDOW):
-            yield from take(view, kept[start : start + _WINDOW]).to_batches()
+        for start in range(0, len(kept), _BATCH_ROWS):
+            yield from take(view, kept[start : start + _BATCH_ROWS]).to_batches()
 
     return pa.RecordBatchReader.from_batches(view.schema, batches())
 
@@ -288,7 +288,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         newest = self._newest()
         last = None if newest is None else last_applied(newest, self.app_id)
         if last is not None and last > batchId:
-            raise self._is_behind(batchId, last)
+            raise self._older_checkpoint(batchId, last)
         if last == batchId:
             return
         written = [message for message in messages if isinstance(message, BatchWritten)]
@@ -323,7 +323,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             len(fragments),
         )
 
-    def _is_behind(self, batch: int, last: int) -> OptionError:
+    def _older_checkpoint(self, batch: int, last: int) -> OptionError:
         """Return the error for an old batch: Spark repeats only the last batch of a checkpoint."""
         return OptionError(
             f"batch {batch} of {self.app_id} on {self.job.plan.store.uri}: the dataset has batch "

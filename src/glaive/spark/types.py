@@ -418,7 +418,7 @@ def matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def spelled(source: pa.Schema, target: pa.Schema) -> pa.Schema:
+def respelled(source: pa.Schema, target: pa.Schema) -> pa.Schema:
     """Return the columns of a frame with the dataset's names, if they differ in case only."""
     names = {given: name for name, given in matching(source.names, target.names).items()}
     return pa.schema([field.with_name(names.get(field.name, field.name)) for field in source])

@@ -66,9 +66,9 @@ from glaive.spark.types import (
     refuse_missing,
     refuse_same_without_case,
     refuse_unassignable,
+    respelled,
     same_type,
     spark_arrow_schema,
-    spelled,
     stored_schema,
     stored_types,
     to_spark,
@@ -350,7 +350,7 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
         and not options.case_sensitive
         and (appends or not options.overwrite_schema)
     ):
-        sent, stored = (spelled(names, base.schema.to_arrow()) for names in (sent, stored))
+        sent, stored = (respelled(names, base.schema.to_arrow()) for names in (sent, stored))
     if base is not None and appends and options.merge_schema:
         base = _with_columns(stored, base, options)
     return _plan(sent, stored, options, store, base, overwrite=overwrite)
@@ -419,13 +419,13 @@ def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
     return not overwrite or options.replace_where is not None
 
 
-_SELECTING = ("columns", "filter", "limit", "nearest", "full_text_query")
+_ROW_OPTIONS = ("columns", "filter", "limit", "nearest", "full_text_query")
 """Options that limit a view to a part of a dataset."""
 
 
 def _check_together(options: Options, *, overwrite: bool) -> None:
     """Refuse options that glaive would ignore."""
-    for name in _SELECTING if overwrite else ():
+    for name in _ROW_OPTIONS if overwrite else ():
         if getattr(options, name) is not None:
             raise OptionError(
                 f"option {name}: an overwrite replaces all rows and columns of a dataset, not the "
@@ -528,7 +528,7 @@ def only_matching(
         yield batch
 
 
-_SHARE = (
+_SHARED_PATHS = (
     "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
     "abfss://) or a directory that is mounted everywhere"
 )
@@ -657,7 +657,7 @@ def _refuse_missing_dataset(plan: WritePlan) -> None:
     if store.is_local and plan.read_version and store.folder_state(VERSIONS) is None:
         raise StoreError(
             f"{store.uri} is a dataset for the driver, but does not exist on the executor "
-            f"{socket.gethostname()}. {_SHARE}"
+            f"{socket.gethostname()}. {_SHARED_PATHS}"
         )
 
 
@@ -685,7 +685,7 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
         raise StoreError(
             f"executors wrote {len(missing)} files to {plan.store.uri} that the driver "
             f"{socket.gethostname()} does not see, such as {missing[0]}. Nothing was committed. "
-            f"{_SHARE}"
+            f"{_SHARED_PATHS}"
         )
 
 

@@ -378,7 +378,7 @@ def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
     return numbered
 
 
-_SAMPLE = 1 << 16
+_SAMPLE_ROWS = 1 << 16
 """Number of sampled rows that determine where parts begin."""
 
 
@@ -406,7 +406,7 @@ def cluster_rows(
         return manifest, None
     # Sample the same rows for the same version, so that a rerun of the job makes the same parts.
     rows = opened.snapshot.num_rows
-    chosen = sample_positions(rows, min(rows, _SAMPLE), randomize_order=False, seed=rows)
+    chosen = sample_positions(rows, min(rows, _SAMPLE_ROWS), randomize_order=False, seed=rows)
     found = find_rows(opened.snapshot, "indices", chosen)
     view = opened.views.take(tuple(columns))
     sample = take_physical(view, found.fragment, found.row)
@@ -580,9 +580,9 @@ def _matching(opened: OpenedVersion, condition: str, job: Job) -> Int64s:
     return np.fromiter(chain.from_iterable(job.runner.run(opened, tasks)), np.int64)
 
 
-_LEFT: Final = "the files that it has deleted are those that no version needs"
+_DELETED_FILES: Final = "the files that it has deleted are those that no version needs"
 
-_NO_COUNTS: Final = ("failed_deletes", "warnings")
+_OTHER_FACTS: Final = ("failed_deletes", "warnings")
 
 
 class TableMaintenance(TableHandle):
@@ -658,12 +658,12 @@ class TableMaintenance(TableHandle):
         policy = CleanupPolicy(age, delete_unverified=delete_unverified, error_if_tagged=False)
         dataset = self._latest().opened
         work = CleanupTasks(dataset, SparkRunner(self._spark))
-        with naming_job(str(uuid4()), dataset.uri, named=False, left=_LEFT):
+        with naming_job(str(uuid4()), dataset.uri, named=False, left=_DELETED_FILES):
             if dryRun:
                 files = planned_cleanup(dataset, policy, work).files
                 return self._described(files.table.select(range(4)))
             stats = clean_up(dataset, policy, None, work=work)
-        return {name: value for name, value in asdict(stats).items() if name not in _NO_COUNTS}
+        return {name: value for name, value in asdict(stats).items() if name not in _OTHER_FACTS}
 
     def restoreToVersion(self, version: int) -> int:
         """Commit an older version as the newest one, and return its new number.

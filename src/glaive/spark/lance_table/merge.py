@@ -78,7 +78,7 @@ MAX_KEYS: Final = 1 << 20
 
 _RANK: Final = "__glaive_rank"
 
-_UNREAD: Final = ("--", "/*", "${", "\\", '"')
+_OPAQUE: Final = ("--", "/*", "${", "\\", '"')
 """Signs of comments, variables, escapes and quotes, which settings of Spark may change."""
 
 
@@ -102,7 +102,7 @@ def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality
     name
         The alias of the table. With ``None``, the owner of a named column is unknown.
     """
-    if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
+    if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _OPAQUE)):
         return [], False
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
@@ -683,13 +683,13 @@ class MergeBuilder:
         pairs, _ = equalities(self.condition, self.name)
         refuse_blob_keys([pair.column for pair in pairs], opened.manifest.schema)
         clauses = self._resolved(opened)
-        made = self._by_one_task(opened, clauses, commit)
+        made = self._merge_in_one_task(opened, clauses, commit)
         if made is not None:
             return made
-        parts = self._by_a_join(opened, clauses, commit)
+        parts = self._merge_by_join(opened, clauses, commit)
         return commit_merge(opened, parts, [clause.action for clause in clauses], commit)
 
-    def _by_one_task(
+    def _merge_in_one_task(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
     ) -> tuple[Manifest, None] | None:
         """Run the merge in one task; return ``None`` if it is too large for one."""
@@ -736,7 +736,7 @@ class MergeBuilder:
         properties = commit.recording(**counts)
         return commit_operation(opened, operation, properties=properties, once=commit.once), None
 
-    def _by_a_join(
+    def _merge_by_join(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
     ) -> list[MergedRows]:
         """Return what tasks wrote for a join; join only rows with source keys if that suffices."""
@@ -757,7 +757,7 @@ class MergeBuilder:
     def _joined(
         self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job, keys: pa.Table | None
     ) -> list[MergedRows]:
-        with naming_columns(self._known(opened), f"{opened.uri} or the source"):
+        with naming_columns(self._column_names(opened), f"{opened.uri} or the source"):
             used = _columns_named(opened, self.name, self.condition, clauses)
             if keys is None:
                 target = target_frame(self.spark, opened, used, self.name)
@@ -770,7 +770,7 @@ class MergeBuilder:
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
         return written_rows(opened, frame, task, commit)
 
-    def _known(self, opened: OpenedVersion) -> list[str]:
+    def _column_names(self, opened: OpenedVersion) -> list[str]:
         """Return the columns that conditions and values may name."""
         pairs, _ = equalities(self.condition, self.name)
         mine = "" if self.name is None else f"{self.name}."
@@ -807,7 +807,7 @@ class MergeBuilder:
         for clause in self.clauses:
             given = clause.values
             if given is None:
-                given = of_source = of_source or self._all_of_source(names, clause, where)
+                given = of_source = of_source or self._star_columns(names, clause, where)
             values = {}
             for name, value in given.items():
                 column = self._column_named(name, there, spelled)
@@ -831,7 +831,7 @@ class MergeBuilder:
         found = (way if way in names else spelled.get(way.lower()) for way in ways)
         return next((one for one in found if one is not None), None)
 
-    def _all_of_source(self, names: Sequence[str], clause: Clause, where: str) -> dict[str, Column]:
+    def _star_columns(self, names: Sequence[str], clause: Clause, where: str) -> dict[str, Column]:
         given = matching(self.source.columns, names)
         missing = [name for name in names if name not in given]
         if missing and not self.evolves:

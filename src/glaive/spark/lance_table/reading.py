@@ -316,7 +316,7 @@ class TableChanges(TableHandle):
 
 Batches = Iterator[pa.RecordBatch]
 
-_QUERIES = 1024
+_BATCH_QUERIES = 1024
 """Maximum queries per search."""
 _NUMBER = "query_index"
 """The column of a search result with the number of the query."""
@@ -425,8 +425,8 @@ def search_function(
         check_release(driver)
         search, opened = loads(work), opened_dataset(dataset)
         for batch in batches:
-            for start in range(0, batch.num_rows, _QUERIES):
-                queries, rows = search.found(opened, batch.slice(start, _QUERIES))
+            for start in range(0, batch.num_rows, _BATCH_QUERIES):
+                queries, rows = search.found(opened, batch.slice(start, _BATCH_QUERIES))
                 if rows is None:
                     continue
                 found = rows.select([*search.columns, search.score]).columns
@@ -657,10 +657,10 @@ def _is_frame(given: object) -> bool:
 
 # --- Rows of a table as files of other formats ------------------------------------------
 
-_OF_VERSIONS = ("delta", "glaive", "lance")
+_VERSIONED_FORMATS = ("delta", "glaive", "lance")
 """Sources of Spark that keep replaced data as a version; other sources delete it."""
 
-_LEFT = "the files that it wrote were removed"
+_REMOVED_FILES = "the files that it wrote were removed"
 
 
 class TableExport(TableHandle):
@@ -733,7 +733,7 @@ class TableExport(TableHandle):
         name = format.lower()  # names of Spark's sources also ignore case
         if name not in FORMATS:
             place = Location.parse(target)
-            if name not in _OF_VERSIONS and place.is_local:
+            if name not in _VERSIONED_FORMATS and place.is_local:
                 if "://" in target:
                     target = f"file://{place.path}"  # Spark keeps it as it is
                 if mode == "overwrite":
@@ -743,7 +743,7 @@ class TableExport(TableHandle):
                 frame.write.format(format).mode(mode).options(**options).save(target)
             return {"num_rows": dataset.count_rows(filter)}
         job = job_id if job_id is not None else str(uuid4())
-        with naming_job(job, target, named=job_id is not None, left=_LEFT):
+        with naming_job(job, target, named=job_id is not None, left=_REMOVED_FILES):
             return export_files(
                 dataset.opened,
                 target,
