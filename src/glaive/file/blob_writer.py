@@ -37,7 +37,7 @@ _NAMED_IDS = 1 << 32
 
 
 class BlobFiles:
-    """The blob files of one data file. Nothing refers to them before that file is visible.
+    """The blob files of one data file. They become visible with that file.
 
     A data file whose name a user chose may replace another file. The blob files of the replaced
     file stay until then, and the new blob files have other ids.
@@ -80,7 +80,7 @@ class BlobFiles:
         return numbers, positions
 
     def _fitting(self, ends: Int64s, before: int, limit: int) -> int:
-        """Return the number of the first value that the packed file has no room for."""
+        """Return the number of the first value that exceeds the packed file."""
         used = 0 if self._pack is None else self._pack.position
         return int(ends.searchsorted(before + limit - used, "right"))
 
@@ -116,7 +116,7 @@ class BlobFiles:
             self._store.discard(self._done)
 
     def _next_id(self) -> int:
-        """Return an id that no file has. One listing, unless the name of the data file is new."""
+        """Return an unused id. One listing, unless the name of the data file is new."""
         if self._ids is None:
             if not isinstance(self._store, NewFiles):
                 found = [meta.path for meta in self._store.list(blob_folder(self._data_file))]
@@ -167,7 +167,7 @@ class BlobWriter:
         Raises
         ------
         SchemaError
-            A value has both bytes and a URI, or lacks both; or the URI is not allowed.
+            A value has both bytes and a URI, or lacks both; or the URI is refused.
         """
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -364,7 +364,7 @@ def _keep_references(table: _Table, rows: Int64s, uris: list[str]) -> tuple[Int6
 
 
 def _ranges(array: Any, rows: Int64s, path: str) -> list[ByteRange | None]:
-    """Return the range of the object that each row refers to; None for the whole object."""
+    """Return the range of the object that each row refers to; ``None`` for the whole object."""
     if array.type.num_fields < len(DESCRIPTOR) - 1:
         return [None] * len(rows)
     at = pa.array(rows)

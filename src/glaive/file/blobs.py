@@ -94,7 +94,7 @@ class BlobThresholds:
         Raises
         ------
         SchemaError
-            A threshold is not a valid number of bytes.
+            A threshold is an invalid number of bytes.
         """
         size = options.pack_file_size
         default = cls() if size is None else cls(pack_file=size)
@@ -120,9 +120,8 @@ def _threshold(column: Field, name: str, least: int, default: int) -> int:
 
 # --- References to external blobs, on their way from one data file into another ---------
 #
-# Rewritten rows keep their references: nothing is fetched, and nothing is checked again. In memory
-# such a value is a ``uri`` that contains the whole descriptor and a token of this process, so that
-# users cannot forge one.
+# Rewritten rows keep their references as they are. In memory such a value is a ``uri`` that
+# contains the whole descriptor and a token of this process, which prevents forgery.
 
 _TOKEN: Final = f"\0{secrets.token_hex(16)}"
 _PARTS: Final = 5
@@ -168,7 +167,7 @@ class BlobValues:
 
     @classmethod
     def of(cls, array: Any, valid: Flags | None) -> BlobValues:
-        """Return the values of an array of binary, without a copy; nulls become empty.
+        """Return views of the values of an array of binary; nulls become empty.
 
         Raises
         ------
@@ -279,7 +278,7 @@ def _describe(
 
     pairs = np.stack((np.where(sizes > 0, positions, 0), sizes), axis=1).astype(np.uint64)
     if levels.definition is not None:
-        # Valid values have level 0, and null values are not written.
+        # Valid values have level 0, and null values are skipped.
         pairs[:, 0] |= levels.definition.astype(np.uint64) << _LEVEL_SHIFT
     page = encode_mini_page(
         FixedWidth(as_buffer(pairs.reshape(-1)), sum(_PAIR), rows),

@@ -1,4 +1,4 @@
-"""Single data files by path, in pylance's names: for files that are not part of a dataset.
+"""Single data files by path, in pylance's names: for files outside of datasets.
 
 >>> with LanceFileWriter(path, schema) as writer:          # doctest: +SKIP
 ...     writer.write_batch(batch)
@@ -63,7 +63,7 @@ class FileWithin(os.PathLike[str]):
     store
         The directory.
     name
-        Path below it, which the store does not let lead out.
+        Path below it; the store refuses a path that leads out.
     """
 
     store: ObjectStore
@@ -170,7 +170,7 @@ class ExtensionColumn(BoundColumn):
         return super().prune(condition, start, stop)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Any:
-        """Return ``read`` without deleted rows."""
+        """Return the live rows of ``read``."""
         array = self._column.read_live(start, stop, deleted)
         return None if array is None else self._convert(array)
 
@@ -246,8 +246,8 @@ def compare_file(store: ObjectStore, path: str, *, size: int | None = None) -> i
     Returns
     -------
     int or None
-        The bytes of pages and global buffers that were compared. None if the file has no
-        checksums, or if xxhash, which computes them, is not installed.
+        The bytes of pages and global buffers that were compared. ``None`` if the file lacks
+        checksums, or if xxhash, which computes them, is missing.
 
     Raises
     ------
@@ -427,7 +427,7 @@ class LanceFileReader:
     DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
         The file is missing, not a Lance file, damaged, or of an unknown version.
     ColumnNotFoundError
-        A column does not exist; the message names the closest ones.
+        A column is missing; the message names the closest ones.
 
     Notes
     -----
@@ -602,7 +602,7 @@ class LanceFileWriter:
     keep_original_array
         Whether arrays wait as they are; otherwise arrays that the caller could change are copied.
     max_page_bytes
-        Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
+        Approximate maximum bytes of values per page from format 2.0 on; 8 MiB by default.
     encoding_options
         How columns are encoded; see ``docs/guide/files.md``.
 
@@ -613,8 +613,8 @@ class LanceFileWriter:
 
     Notes
     -----
-    ``size_bytes`` is the size of the finished file, None before :meth:`close`.
-    As a context manager it is closed when the block ends, aborted if with an error.
+    ``size_bytes`` is the size of the finished file, ``None`` before :meth:`close`. As a context
+    manager it is closed when the block ends, aborted if with an error.
     """
 
     def __init__(  # noqa: PLR0913  # pylance's parameters
@@ -676,7 +676,7 @@ class LanceFileWriter:
         self._rows += rows.num_rows
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Write bytes that belong to no column; returns the number of the buffer."""
+        """Write a global buffer; return its number."""
         self._check_open()
         if self._writer is None:
             self._buffers.append(bytes(data))
@@ -778,8 +778,8 @@ class ListResult:
 class LanceFileSession:
     """Several files below one directory: the store is connected once.
 
-    The directory may be untrusted. The session reads no link that leads out of it, except the
-    links that ``huggingface_hub`` makes to its downloads.
+    The directory may be untrusted. The session refuses links that lead out of it, except the links
+    that ``huggingface_hub`` makes to its downloads.
 
     Parameters
     ----------
@@ -863,7 +863,7 @@ class LanceFileSession:
         Raises
         ------
         OptionError
-            It does not have them.
+            The range exceeds the file.
         AccessError
             It is a link that leads out of the base path.
         """
@@ -877,7 +877,7 @@ class LanceFileSession:
         return bytes(source.read([ByteRange(offset, length)])[0].to_pybytes())
 
     def delete_file(self, path: str) -> None:
-        """Delete a file; raise ObjectNotFoundError if it does not exist."""
+        """Delete a file; raise ``ObjectNotFoundError`` if it is missing."""
         if not self.contains(path):
             raise ObjectNotFoundError(
                 f"cannot delete {self._store.full(path)}: there is no such file. Check the path."

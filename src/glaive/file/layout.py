@@ -1,7 +1,7 @@
 """Describe an opened file: the positions and encodings of its columns, pages and buffers.
 
-Nothing is decoded: all of it comes from the metadata at the end of the file. In format 0.1 the
-metadata has no sizes of strings; their first and last offsets are read instead.
+All of it comes from the metadata at the end of the file. In format 0.1 the metadata lacks sizes of
+strings; their first and last offsets are read instead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EncodingNode:
 
     @property
     def brief(self) -> str:
-        """The layout and the value encodings, without levels."""
+        """The layout and the value encodings; levels are left out."""
         names, node = [self.name.removesuffix("_layout")], self
         dictionary = False
         while True:
@@ -81,7 +81,7 @@ class EncodingNode:
 def describe_encoding(raw: bytes, where: object) -> EncodingNode:
     """Describe the encoding of a page from its envelope.
 
-    An encoding that this version does not know is described by its name alone.
+    An unknown encoding is described by its name alone.
     """
     try:
         name, message = unseal(raw)
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
 # Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns these values.
 
 MAX_PADDING = 4096
-"""Fewer bytes between two buffers count as padding; no writer aligns to more."""
+"""Fewer bytes between two buffers count as padding: writers align to at most so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class PageInfo:
     """One page of a column.
 
     ``rows`` is the number in the metadata. ``values`` is the number of items where it is stored,
-    else the number of rows. ``raw_bytes`` is the size of the values in Arrow. It is None where it
-    takes decoding (strings) or the column has no values of its own.
+    else the number of rows. ``raw_bytes`` is the size of the values in Arrow. It is ``None`` where
+    it takes decoding (strings) or the column only has structure.
     """
 
     rows: int
@@ -243,7 +243,7 @@ class ColumnLayout:
 
     @property
     def ratio(self) -> float | None:
-        """Bytes in memory per byte in the file, None where it is unknown for some page."""
+        """Bytes in memory per byte in the file; ``None`` where it is unknown for some page."""
         raw = [page.raw_bytes for page in self.pages]
         if any(size is None for size in raw):
             return None
@@ -305,7 +305,7 @@ class FileLayout:
 
     @property
     def sections(self) -> tuple[BufferLocation, ...]:
-        """All sections that belong to no column, in order of position."""
+        """All sections outside of columns, in order of position."""
         parts = [*self.global_buffers, *self.others, self.column_metadata, self.footer]
         return tuple(sorted(parts, key=lambda buffer: buffer.position))
 
@@ -357,7 +357,7 @@ def _between(buffers: Iterable[BufferLocation], size: int) -> Iterator[tuple[int
 # --- The layout of a 0.1 file: pages by the page table, statistics, schema, metadata ----
 #
 # The page table has positions and lengths; sizes follow from the types. For strings two offsets
-# per page are read, because the page table has no sizes of their bytes.
+# per page are read, because the page table lacks sizes of their bytes.
 #
 # Specification: ``docs/format/legacy.md``.
 
@@ -519,7 +519,7 @@ def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferLocatio
 
 def _check(reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where) -> None:
     size = reader.reader.size
-    # A value takes a bit at least. Checked first, so that products cannot wrap around.
+    # A value takes a bit at least. Checked first, to keep products from wrapping around.
     if ((positions < 0) | (positions > size) | (lengths < 0) | (lengths > 8 * size)).any():
         raise CorruptFileError(
             "page table",
@@ -535,7 +535,7 @@ def _check(reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where)
 # and ``docs/format/arrays.md``.
 
 _COUNTED = ("mini_block_layout", "full_zip_layout", "chunked", "zipped")
-"""Layouts that count items apart from rows; none is a count of zero."""
+"""Layouts that count items apart from rows; the count may be 0."""
 
 
 def count_values(node: EncodingNode, rows: int) -> int:
@@ -552,7 +552,7 @@ def count_values(node: EncodingNode, rows: int) -> int:
 def buffer_kinds(node: EncodingNode, count: int) -> list[str]:
     """Return the content of each of ``count`` buffers of a page.
 
-    Buffers that the encoding does not mention are named by their number.
+    Buffers that the encoding omits are named by their number.
     """
     kinds = _of_layout(node, count)
     if kinds is None:
@@ -637,7 +637,7 @@ def file_layout(reader: FileReader) -> FileLayout:
     CorruptFileError
         The metadata is damaged.
     UnsupportedFeatureError
-        The file has no schema of its own.
+        The file lacks a schema.
     """
     if isinstance(reader, LegacyFile):
         return legacy_layout(reader)

@@ -246,11 +246,11 @@ class LegacyFile:
 
     @property
     def schema_position(self) -> int:
-        """Where the schema begins, with its length; 0 in a file that has none."""
+        """Where the schema begins, with its length; 0 if the file lacks one."""
         return int(self._metadata.manifest_position)
 
     def statistics_table(self) -> tuple[int, int] | None:
-        """Return position and entries of the page table of the statistics; None without one."""
+        """Return position and entries of the page table of the statistics, or ``None``."""
         if not self._metadata.HasField("statistics"):
             return None
         position = int(self._metadata.statistics.page_table_position)
@@ -263,7 +263,7 @@ class LegacyFile:
         Raises
         ------
         UnsupportedFeatureError
-            The file has none: only the dataset knows its columns.
+            The file lacks one: only the dataset knows its columns.
         """
         if self._schema is None:
             at = self._metadata.manifest_position
@@ -361,7 +361,7 @@ class LegacyFile:
         return self._load_tables(self.page_table_position, len(self.batches) - 1, numbers)
 
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> dict[int, Int64s]:
-        """Return the rows of a page table; one request for all that are not loaded yet.
+        """Return the rows of a page table; one request for all unread tables.
 
         A damaged file may give one location to two tables with different numbers of batches.
         """
@@ -453,14 +453,14 @@ class LegacyFile:
     # ------------------------------------------------------------------ statistics
 
     def page_statistics(self) -> pa.Table | None:
-        """Return the bounds of the values of each page; None when the file has none.
+        """Return the bounds of the values of each page, if the file has them.
 
         Returns
         -------
         pyarrow.Table
             One row per batch of ``batches``, and one column per field that has statistics,
             named by the field's id: a struct of ``null_count``, ``min_value`` and
-            ``max_value``. Bounds need not be attained; a null bound is unknown.
+            ``max_value``. Bounds may be wider than the values; a null bound is unknown.
 
         Raises
         ------
@@ -474,7 +474,7 @@ class LegacyFile:
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def page_bounds(self, field_id: int) -> PageBounds | None:
-        """Return the bounds of the pages of one field, read once; None when the file has none."""
+        """Return the bounds of the pages of one field, if the file has them; read once."""
         if field_id not in self._bounds:
             statistics = self._measured.get(str(field_id))
             bounds: PageBounds | None = None
@@ -543,7 +543,7 @@ def _is_complete(statistics: Field) -> bool:
 # --- Write a 0.1 file: rows are collected, divided into batches and written column by column
 #
 # All batches but the last have equally many rows, unless rows are very large. The schema, the
-# metadata and the footer come last; until then nothing is visible.
+# metadata and the footer come last and make the file visible.
 #
 # Specification: ``docs/format/legacy.md``.
 
@@ -575,7 +575,7 @@ def _check(field: Field, path: str) -> None:
 
 
 def _reason(field: Field) -> tuple[str, str] | None:
-    """Return the version that supports a field that 0.1 does not, and why 0.1 does not."""
+    """Return the version that supports a field, and why 0.1 lacks it."""
     logical = field.logical_type
     kind: Any = None if field.children else field.arrow_type
     if logical == "map":
@@ -687,7 +687,7 @@ class PageWriter:
             array = array.values.slice(array.offset * size, len(array) * size)
             items *= size
         if pa.types.is_boolean(array.type) and array.null_count:
-            # Only for booleans the value in the slot of a null is not stored.
+            # The value in the slot of a null is stored, except for booleans.
             array = array.fill_null(False)
         block = block_from_array(array)
         if not isinstance(block, FixedWidth):
@@ -786,7 +786,7 @@ class LegacyFileWriter:
         self._schema = schema
         self._arrow = schema.to_arrow()
         self._profile = profile
-        # No file has more rows, and bounds of batches are sums of these.
+        # Files have fewer rows, and bounds of batches are sums of these.
         self._step = min(rows_per_batch or profile.rows_per_batch, _MAX_ROWS)
         self._sink = AlignedSink(store.create(path))
         self._pages = PageWriter(self._sink, {} if dictionaries is None else dictionaries)
@@ -990,7 +990,7 @@ class LegacyFileWriter:
 
 
 def _measured(fields: tuple[Field, ...]) -> Iterator[Field]:
-    """Yield the fields with statistics: at the top level and within structs, not within lists."""
+    """Yield the fields with statistics: at the top level and within structs, outside of lists."""
     for field in fields:
         if field.logical_type == "struct":
             yield from _measured(field.children)

@@ -71,9 +71,9 @@ def open_reader(
     Raises
     ------
     DataFileMissingError
-        The file does not exist.
+        The file is missing.
     NotLanceError, CorruptFileError, UnsupportedFeatureError
-        It is not a Lance file, it is truncated or damaged, or its version is unknown.
+        It is of another format, truncated or damaged, or its version is unknown.
 
     Notes
     -----
@@ -138,13 +138,13 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     Raises
     ------
     SchemaError
-        The version cannot hold a column's type.
+        The version lacks a column's type.
     OptionError
-        The version does not exist.
+        The version is unknown.
 
     Notes
     -----
-    The first file of a process in a version that is not stable yet logs a warning.
+    The first file of a process in an unstable version logs a warning.
     """
     profile = PROFILES[resolve_version(version)]
     if isinstance(profile, LegacyProfile):

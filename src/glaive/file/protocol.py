@@ -109,7 +109,7 @@ class BoundColumn(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int) -> pa.Array:
-        """Return rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
+        """Return rows ``start`` to ``stop`` as one array; a view where the page allows."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> pa.Array:
@@ -134,7 +134,7 @@ class BoundColumn(ABC):
         Returns
         -------
         numpy.ndarray or None
-            None when reading the rows and applying the condition is the quickest way.
+            ``None`` when reading the rows and applying the condition is the quickest way.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class BoundColumn(ABC):
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """Run ``find`` and return one bit per row, set for passing rows, 0 after the last.
 
-        None also where only :meth:`find` is possible.
+        Return ``None`` also where only :meth:`find` is possible.
         """
         return None
 
@@ -156,21 +156,21 @@ class BoundColumn(ABC):
         """Run ``find`` with a test that is evaluated once per distinct value.
 
         ``passing`` must depend on the value only. It is called once for each dictionary, with
-        its entries and a null at the end. None where the column has no dictionaries.
+        its entries and a null at the end. Return ``None`` where the column lacks dictionaries.
         """
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """Return ``read`` without deleted rows; the mask and the column number rows alike.
+        """Return the live rows of ``read``; the mask and the column number rows alike.
 
-        None when dropping them after the read is the quickest way.
+        Return ``None`` when dropping rows after the read is the quickest way.
         """
         return None
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """Return the ranges of ``start`` to ``stop``, ascending, where rows may pass.
 
-        Reads statistics where the file has them, never values.
+        Reads only statistics, where the file has them.
         """
         return [RowRange(start, stop)] if start < stop else []
 
@@ -197,7 +197,7 @@ class BoundColumns(Protocol):
     def cuts(self) -> Int64s:
         """Return row numbers at which pages of these columns begin, ascending, ends included.
 
-        A reader that stays between two cuts decodes no page twice.
+        A reader that stays between two cuts decodes each page once.
         """
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
@@ -212,7 +212,7 @@ class BoundColumns(Protocol):
     def prefetch(self, rows: Int64s) -> bool:
         """Have the system read the bytes of a mapped file that a take of these rows needs.
 
-        False where they are not known in advance; then nothing was done.
+        Return ``False`` without effect where they are unknown in advance.
         """
 
     def open_pages(self, most: int) -> None:
@@ -236,7 +236,7 @@ class FileReader(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, without bound columns; an estimate."""
+        """Estimated bytes of memory held, except by bound columns."""
 
     @property
     def num_columns(self) -> int:
@@ -260,8 +260,7 @@ class FileReader(Protocol):
 
         ``column_of`` maps field id to column index like a manifest's ``DataFile``; by default
         the file's own schema is numbered depth first. A leaf that the mapping lacks reads as all
-        null. With ``rows`` the file's schema is not read; every column is checked to have as
-        many.
+        null. With ``rows`` the file's schema stays unread; every column is checked to have as many.
         """
 
 
@@ -340,7 +339,7 @@ class Prefetched(NamedTuple):
     is_complete
         Whether all ranges are known; else only the opening ranges were prefetched.
     was_needed
-        Whether something, of a sample, was not in memory.
+        Whether something, of a sample, was missing in memory.
     """
 
     is_complete: bool
@@ -510,10 +509,10 @@ class BoundField(BoundColumn):
 
     @abstractmethod
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
-        """Return the rows that pass; None when reading them is the quickest way."""
+        """Return the rows that pass; ``None`` when reading them is the quickest way."""
 
     def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]] | None:
-        """Return first rows and pages of the physical columns; None where a take needs more."""
+        """Return first rows and pages of the physical columns; ``None`` where a take needs more."""
         return None
 
 
@@ -605,7 +604,7 @@ def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
     Raises
     ------
     OptionError
-        Something in it is not an integer.
+        Something in it is another value than an integer.
     RowIndexError
         A number has more than 64 bits.
     """

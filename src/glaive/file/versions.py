@@ -196,7 +196,7 @@ def profile_of_footer(major: int, minor: int, path: str) -> Profile:
     Raises
     ------
     UnsupportedFeatureError
-        This reader does not know the version.
+        The version is unknown.
     """
     for profile in PROFILES.values():
         if (major, minor) in profile.on_disk:
@@ -286,7 +286,7 @@ def _varies(field: Field) -> bool:
 
 
 def _is_nested_member(at: _Context) -> bool:
-    """Return whether it is a member of a packed struct that a row of bytes cannot store."""
+    """Return whether it is a nested member of a packed struct, which rows of bytes lack."""
     if not _is_packed_member(at) or (at.field.children and at.field.logical_type == "struct"):
         return False
     kind = at.field.arrow_type
@@ -388,7 +388,7 @@ FEATURES: dict[str, Callable[[_Context], bool]] = {
 
 @lru_cache(maxsize=64)  # appends have the same schema again and again
 def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
-    """Refuse a schema that the version cannot hold.
+    """Refuse a schema that the version does not support.
 
     Raises
     ------

@@ -94,23 +94,23 @@ from glaive.types import MAX_OFFSET, Flags, Int64s, Where, as_buffer, items_of
 # Specification: "What writers choose in format 2.0" in ``docs/format/arrays.md``.
 
 _MIN_DICTIONARY_ROWS: Final = 100
-"""A page with fewer strings gets no dictionary."""
+"""Minimum strings of a page with a dictionary."""
 
 
 def encode_values(
     array: Any, out: Outlet, scheme: Scheme | None = None, level: int | None = None
 ) -> ArrayEncoding:
-    """Put the values of a column without children into a page.
+    """Put the values of a leaf into a page.
 
     Parameters
     ----------
     scheme, level
-        Compression of the bytes of strings; nothing else is compressed in format 2.0.
+        Compression of the bytes of strings; format 2.0 compresses only these.
 
     Raises
     ------
     SchemaError
-        Format 2.0 cannot hold such values.
+        Format 2.0 lacks the type.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -178,7 +178,7 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
 
 
 def _items(items: Any, out: Outlet) -> ArrayEncoding:
-    """Return the items of a dictionary: never a dictionary themselves."""
+    """Write the items of a dictionary."""
     if offset_bits(items.type) is not None:
         return Binary.write(items, out)
     return _nullable(items, out)
@@ -258,7 +258,7 @@ class ArrayColumn:
         return steps
 
     def take(self, rows: Int64s) -> tuple[list[tuple[int, Step]], Int64s | None]:
-        """Return steps that take rows by page, and each row's position (None: in order)."""
+        """Return steps that take rows by page, and each row's position (``None``: in order)."""
         if len(self.pages) == 1:
             page = self.pages[0]
             return [(0, page.encoding.take(page.source, rows))], None
@@ -296,7 +296,7 @@ class NodeReader(Protocol):
 
 
 class LeafReader:
-    """Values of a column that is not nested."""
+    """Values of a leaf."""
 
     def __init__(self, column: ArrayColumn, kind: pa.DataType) -> None:
         self._column = column
@@ -321,7 +321,7 @@ class LeafReader:
         return join([step for _, step in steps], partial(self._restored, back))
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
-        """Return the rows that pass, page by page; None when the first page cannot be tested."""
+        """Return the rows that pass, page by page; ``None`` if the first page is untestable."""
         column = self._column
         parts: list[Int64s] = []
         at = bisect_right(column.starts, start) - 1
@@ -564,7 +564,7 @@ class BlobReader:
         return and_then(self._inner.take(rows), partial(self._fetch, np.asarray(rows)))
 
     def _fetch(self, rows: Int64s | None, descriptors: Any) -> Step:
-        # No writer makes descriptors null, but a page may have null ones: these are nulls, too.
+        # Writers make descriptors valid, but a page may have null ones: these are nulls, too.
         given = np.asarray(descriptors.is_valid())
         positions, sizes = (
             np.where(given, np.asarray(descriptors.field(at).fill_null(0)), np.uint64(0))
@@ -655,7 +655,7 @@ class ArraysFile(FileV2):
 
     def __init__(self, container: Container, profile: FormatProfile) -> None:
         super().__init__(container, profile)
-        # Not by the text of a type: names of members may have in them what separates members.
+        # The text of a type is ambiguous: names of members may contain the separator of members.
         self._arrays: WeakValueDictionary[tuple[int, pa.DataType], ArrayColumn]
         self._arrays = WeakValueDictionary()
 
@@ -675,7 +675,7 @@ class ArraysFile(FileV2):
         ]
 
     def _columns_of_leaf(self, field: Field, column: int) -> int:
-        """Return the number of columns of a field without children: strings as lists own two."""
+        """Return the number of columns of a leaf: strings as lists own two."""
         if field.children or field.logical_type == "struct":
             return 1
         if offset_bits(field.arrow_type) is None:
@@ -690,7 +690,7 @@ class ArraysFile(FileV2):
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node, rows: int | None) -> NodeReader:
-        """Return the reader of a node; ``rows`` is None below lists, where columns determine it."""
+        """Return the reader of a node; ``rows`` is ``None`` below lists: columns determine it."""
         reader = self._any_node(node, rows)
         if rows is not None and reader.rows != rows:
             raise CorruptFileError(
@@ -804,7 +804,7 @@ def _message(raw: bytes, where: Where) -> tuple[str, bytes]:
 
 
 def _leaf(column: ArrayColumn, kind: pa.DataType) -> LeafReader:
-    """Return the reader of a column; all its pages must have values, not ends of lists."""
+    """Return the reader of a column; all its pages must have values instead of ends of lists."""
     for page in column.pages:
         if page.encoding.structural:
             raise wrong_type(kind, page.encoding.wire_name, page.source.where)
@@ -840,7 +840,7 @@ class ArraysWriter(FileV2Writer):
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Pages]:
         """Yield one page per column; a page of items belongs to the page of their lists.
 
-        2.0 files have no FSST symbols.
+        2.0 files lack FSST symbols.
         """
         pages: Pages = []
         self._encode_node(node, array, pages, node.name)

@@ -29,8 +29,8 @@ from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where, as_buffer, items_of
 # --- The physical columns of a field, depth first, from format 2.1 on -------------------
 #
 # Only leaves own columns: structs and lists are stored in the levels of the leaves below them. A
-# leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or a
-# struct without fields.
+# leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or an
+# empty struct.
 #
 # Specification: "Columns" in ``docs/format/schema.md``.
 
@@ -47,8 +47,8 @@ class Node:
     ``layers`` flags the lists on the path from here to the row, inner-most first; ``wide`` flags
     those with 64-bit offsets, outer-most first. ``sizes``, in the order of ``layers``, are the
     dimensions of fixed-size lists of structs, and 1 for other layers. ``column`` is the
-    physical column of a leaf, None when the file lacks it. ``members`` are the wanted members
-    of a packed struct, None for all. ``leaf_count`` leaves are below this node, or it is one.
+    physical column of a leaf, ``None`` when the file lacks it. ``members`` are the wanted members
+    of a packed struct, ``None`` for all. ``leaf_count`` leaves are below this node, or it is one.
     """
 
     kind: Kind
@@ -98,7 +98,7 @@ def column_tree(
     Raises
     ------
     CorruptFileError
-        A fixed-size list has no items.
+        A fixed-size list has zero items.
     UnsupportedFeatureError
         A packed struct of the file lacks a wanted member.
     """
@@ -163,10 +163,10 @@ def _node(
 
 
 def _as_entries(node: Node, kind: Any) -> Node:
-    """Return the entries of a map with Arrow's names for their parts, and keys never null.
+    """Return the entries of a map with Arrow's names for their parts, and required keys.
 
-    With the names of the fields they would not match the map's type, and Arrow ends the process
-    when it meets such a value.
+    The names of the fields would contradict the map's type, and Arrow ends the process when it
+    meets such a value.
     """
     return dataclasses.replace(node, type=pa.struct([kind.key_field, kind.item_field]))
 
@@ -226,8 +226,8 @@ def number_array_columns(
 ) -> dict[int, int]:
     """Return the column by field id when a file numbers the fields of its own schema.
 
-    ``width`` returns the number of columns of a field without children, given its first column:
-    Lance before 0.14 wrote two for strings.
+    ``width`` returns the number of columns of a leaf, given its first column: Lance before 0.14
+    wrote two for strings.
     """
     columns: dict[int, int] = {}
     at = 0
@@ -238,7 +238,7 @@ def number_array_columns(
 
 
 def array_tree(field: Field, column_of: Mapping[int, int]) -> Node:
-    """Return the node of a top-level field; columns the file does not have are None.
+    """Return the node of a top-level field; columns that the file lacks are ``None``.
 
     Raises
     ------
@@ -307,7 +307,7 @@ class GroupedPage(PageReader):
         CapacityError
             Several rows have more entries than are listed at once.
         """
-        if len(rows) == 1:  # not listed: the type alone says how many there are
+        if len(rows) == 1:  # implied: the type alone says how many there are
             row = rows.item(0)
             return self.read(row, row + 1)
         return self.page.take(spread_equal(rows, self.size))
@@ -430,7 +430,7 @@ class Resolved(NamedTuple):
     values
         The innermost layer.
     layers
-        Outer-most first; None where other leaves define the shape.
+        Outer-most first; ``None`` where other leaves define the shape.
     rows
         Number of requested rows.
     """
@@ -478,7 +478,7 @@ def check_page_ends(
     node
         The field.
     leaves
-        Its leaves, depth first, page by page; None where the file lacks one.
+        Its leaves, depth first, page by page; ``None`` where the file lacks one.
     joined
         The same leaves, each as :func:`join_pages` joins it.
 
@@ -586,7 +586,7 @@ def _join_offsets(
 
 
 def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
-    """Build the array of a top-level leaf without lists or structs above it."""
+    """Build the array of a leaf at the top level."""
     if leaf.rep is not None or len(leaf.layers) != 1 or leaf.layers[0].is_list:
         raise _layers_mismatch(node, leaf, where)
     if node.kind == "empty":
@@ -715,9 +715,8 @@ def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.A
 def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
     """Return how many layers of each leaf below a node, from the inside, define a shape.
 
-    A struct or list takes its shape from the first leaf below it that the file has. The same
-    layer of other leaves need not be resolved. Empty structs come last: their columns do not
-    store nulls.
+    A struct or list takes its shape from the first leaf below it that the file has. The same layer
+    of other leaves may stay unresolved. Empty structs come last: their columns omit nulls.
     """
     if not node.children:
         return [int(present[first])]
@@ -734,7 +733,7 @@ def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
 def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Resolved:
     """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
     if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
-        # pylance does not write the layers around an empty struct.
+        # pylance omits the layers around an empty struct.
         return _no_levels(node, leaf, claim, rows)
     if list_layers(leaf.layers) != node.layers:
         raise _layers_mismatch(node, leaf, where)
@@ -762,7 +761,7 @@ def _values(
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int, rows: int) -> Resolved:
-    """Return an empty struct without nulls around it."""
+    """Return a valid empty struct."""
     done: list[ResolvedLayer] = []
     count = leaf.entries
     for size in node.sizes[:claim]:

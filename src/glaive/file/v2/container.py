@@ -34,15 +34,15 @@ _TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
 
 _MAPPED_TAIL_BYTES = 4 * 1024
-"""The same of a mapped file, where a further range costs nothing."""
+"""The same of a mapped file, where a further range is free."""
 
 MAX_ROWS = 2**48
-"""Rows of a file at most: sums and products of row numbers cannot wrap around."""
+"""Maximum rows of a file: keeps sums and products of row numbers from wrapping around."""
 
 _PAGE_LAYOUT = "lance.encodings21.PageLayout"
 _PLANAR_LAYOUT = "lance.encodings23.PlanarLayout"
 MAX_SINGLE_READ = 512 * 1024
-"""Bytes of metadata beyond the first request that are fetched at once, needed or not."""
+"""Maximum bytes of metadata beyond the first request that are fetched at once."""
 
 _PAIR = 16
 
@@ -125,8 +125,8 @@ class Container:
     def _first_metadata_byte(self, end: _End) -> int:
         """Return where the metadata begins: the schema, or else the first column metadata.
 
-        The footer does not have the position of the schema. The table of global buffers has it; it
-        is right before the footer and thus in memory.
+        The table of global buffers has the position of the schema; it is right before the footer
+        and thus in memory.
         """
         footer = self.footer
         first = min(footer.metadata_start, footer.column_table, footer.global_table)
@@ -192,7 +192,7 @@ class Container:
         """Return the file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
         descriptor = parse(message, self.global_buffer(0), "schema", self.path)
-        if not descriptor.HasField("schema"):  # no bytes are a message, too
+        if not descriptor.HasField("schema"):  # zero bytes are a message, too
             found = f"fields {[field.number for field, _ in descriptor.ListFields()]}"
             raise CorruptFileError("schema", expected="a schema", found=found, where=self.path)
         if descriptor.length > MAX_ROWS:
@@ -231,7 +231,7 @@ class Container:
     # ------------------------------------------------------------------ checksums
 
     def _load_checksums(self, reader: VerifyingReader) -> FileChecksums | None:
-        """Return the checksums of the file, if any, and if reading them takes no further request.
+        """Return the checksums of the file, if they exist and are in memory.
 
         With ``always``, read them whatever that takes; all metadata is compared then.
         """
@@ -273,14 +273,14 @@ class Container:
         return checksums
 
     def checksums_range(self) -> ByteRange | None:
-        """Return where the checksums are; None if the file lacks them.
+        """Return the range of the checksums; ``None`` if the file lacks them.
 
         They end where the metadata of the first column begins. The footer and the table of columns
         state this position; the table of global buffers has the same range. If only some of these
         lead to checksums, the others are damaged, and the checksum of the metadata reports that.
         If all fail although the last global buffer has the place and size of checksums, the
-        checksums are damaged. The range is then the table's, and the checksums do not end as they
-        must. No other buffer is there, since the schema is written after all others.
+        checksums are damaged. The range is then the table's, and the end of the checksums is
+        invalid. Other buffers end earlier, since the schema is written after all others.
         """
         from glaive.format.footer import TRAILER, has_size, trailing_size
 

@@ -22,11 +22,11 @@ from glaive.file.v2.columns import Node
 from glaive.file.v2.writer import Columns, FileV2Writer, Symbols, list_items, refuse_nulls, shred
 from glaive.types import Flags
 
-# --- Shredding into leaves with the slots of every layer: sparse structure, no levels ---
+# --- Shredding into leaves with the slots of every layer: sparse structure instead of levels
 #
 # Lists have a slot in the next layer for each item. Fixed-size lists of structs have as many as
 # their dimension, null or not; structs have one per slot. Everything below a null struct or
-# fixed-size list is null, and null lists have no items.
+# fixed-size list is null, and null lists are empty.
 #
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
@@ -44,7 +44,7 @@ class SlottedLeaf:
     rows: int
 
     def item_levels(self) -> repdef.Levels | None:
-        """Return the levels of a column without lists; None for others."""
+        """Return the levels of a column outside of lists; ``None`` for others."""
         if any(layer.lengths is not None for layer in self.layers):
             return None
         entries = repdef.start(self.rows // self.node.entries_per_row)
@@ -60,7 +60,7 @@ def shred_slots(node: Node, array: pa.Array) -> Iterator[SlottedLeaf]:
     Raises
     ------
     SchemaError
-        A struct without members is null.
+        An empty struct is null.
     """
     return _shred_with_slots(node, array, (), None, len(array))
 
@@ -68,7 +68,7 @@ def shred_slots(node: Node, array: pa.Array) -> Iterator[SlottedLeaf]:
 def _shred_with_slots(
     node: Node, array: Any, outside: tuple[SlotLayer, ...], alive: Flags | None, rows: int
 ) -> Iterator[SlottedLeaf]:
-    """Shred an array; ``alive`` flags slots without a null above, up to the outer list."""
+    """Shred an array; ``alive`` flags slots below valid values, up to the outer list."""
     flags = validity_flags(array)
     if node.kind == "empty":
         refuse_nulls(node, flags if flags is None or alive is None else flags | ~alive)
@@ -189,7 +189,7 @@ def _mixes_lists(leaf: Node, sizes: tuple[int | None, ...]) -> bool:
 def _fixed_sizes(
     node: Node, outside: tuple[int | None, ...]
 ) -> Iterator[tuple[Node, tuple[int | None, ...]]]:
-    """Yield each leaf with the fixed-size lists around it, inner-most first; None for others."""
+    """Yield each leaf with the fixed-size lists around it, inner-most first, if any."""
     here = (node.sizes[0] if node.kind == "fixed" else None, *outside)
     if not node.children:
         yield node, here

@@ -87,7 +87,7 @@ _APART: Final = 4
 """With so many segments to read per page, reads prefer ranges of several segments."""
 
 _FEW_LEAVES: Final = 2
-"""Leaves whose pages make no more at a time than may be made: each has half as its limit."""
+"""Maximum leaves that are limited page by page: each page has half of the limit."""
 
 
 class FieldColumns(BoundField):
@@ -219,7 +219,7 @@ class FieldColumns(BoundField):
     def _by_page(
         self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
     ) -> Fetch[pa.Array] | pa.Array:
-        """Read each leaf page by page, without cuts where pages of other leaves end."""
+        """Read each leaf page by page, independently of the pages of other leaves."""
         proportion = self._proportion(rows)
         steps: list[Any] = []
         for at, column in enumerate(self.leaf_columns):
@@ -328,7 +328,7 @@ class FieldColumns(BoundField):
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """Return ``read`` without deleted rows, within one page; see ``BoundColumn``."""
+        """Return the live rows of ``read``, within one page; see ``BoundColumn``."""
         self._check_range(start, stop)
         if not self._flat or start == stop:
             return None
@@ -418,9 +418,9 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
     Returns
     -------
     FieldColumns or None
-        None where the files cannot be read as one column. This is so if a file is not mapped,
-        lacks a physical column, or has pages that need more than their own buffers.
-        It is also so if the dictionary of each file is part of the result.
+        ``None`` where the files cannot be read as one column. This is so if a file is not mapped,
+        lacks a physical column, or has pages that need more than their own buffers. It is also so
+        if the dictionary of each file is part of the result.
     """
     fields = [column for column in columns if isinstance(column, FieldColumns)]
     if len(fields) != len(columns) or any(_shape(field) != _shape(fields[0]) for field in fields):
@@ -467,10 +467,10 @@ def _is_whole(page: PageReader, file_size: int) -> bool:
 
 # --- Few rows of several columns of mapped files, taken with one call of a kernel -------
 #
-# A column of few rows costs Python and Arrow more than its values do. This takes columns
-# without lists together if the rows lie in one page each, or in pages that are read as one.
-# It takes other columns one by one. Where the kernel finds damage it takes all columns one by
-# one, because that path says what is wrong.
+# A column of few rows costs Python and Arrow more than its values do. This takes columns outside of
+# lists together if the rows lie in one page each, or in pages that are read as one. It takes other
+# columns one by one. Where the kernel finds damage it takes all columns one by one, because that
+# path says what is wrong.
 
 _MOST_ROWS: Final = 1024
 _MOST_SHARED: Final = 1 << 20
@@ -487,8 +487,8 @@ _MOST_PLANS: Final = 256
 class _Part(NamedTuple):
     """A leaf that is taken together with others.
 
-    ``type`` is the type of a column without lists and structs whose rows become arrays
-    directly. None: the rows have to become a leaf first.
+    ``type`` is the type of a flat column whose rows become arrays directly. ``None``: the rows have
+    to become a leaf first.
     """
 
     pages: RowPages
@@ -542,8 +542,8 @@ def _part(memory: pa.Buffer, start: int, size: int, *, own: bool) -> pa.Buffer:
 class _Plan(NamedTuple):
     """How rows in one page of each column are taken.
 
-    ``parts`` are the leaves of each column that one call takes with all others; none of a column
-    that is taken alone, as ``alone`` says.
+    ``parts`` are the leaves of each column that one call takes with all others. They are empty for
+    a column that is taken ``alone``.
     """
 
     together: RowColumns | None
@@ -657,7 +657,7 @@ def _take_alone(takes: ColumnTakes, rows: Int64s) -> pa.Array:
 
 
 def _parts(column: FieldColumns, segment: int) -> list[_Part]:
-    """Return the leaves of a column; empty where they cannot be taken together."""
+    """Return the leaves of a column; empty where they must be taken alone."""
     if segment < 0 or len(column.segments) < 2:
         return []
     found = []
@@ -677,7 +677,7 @@ def _parts(column: FieldColumns, segment: int) -> list[_Part]:
 
 
 def _plain_type(node: Node, pages: RowPages, layers: Sequence[Layer]) -> pa.DataType | None:
-    """Return the type of a leaf whose rows become arrays directly; None for other leaves."""
+    """Return the type of a leaf whose rows become arrays directly; ``None`` for other leaves."""
     is_flat = len(layers) == len(node.layers) == 1 and not layers[0].is_list
     if not is_flat or node.layers[0] or node.members is not None:
         return None
@@ -726,7 +726,7 @@ class FileV2:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, without bound columns; an estimate."""
+        """Estimated bytes of memory held, except by bound columns."""
         schema = 0 if self._descriptor is None else self._descriptor.ByteSize()
         return FILE_BYTES + self.container.nbytes + SCHEMA_FACTOR * schema
 
@@ -761,7 +761,7 @@ class FileV2:
     ) -> PagedColumns:
         """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
-        With ``rows``, the number of rows, the schema is not read.
+        With ``rows``, the number of rows, the schema stays unread.
         """
         if column_of is None:
             column_of = self.column_numbers()

@@ -90,7 +90,7 @@ class SmallPage:
     """The metadata of a column with one page, independent of its file.
 
     ``end`` is where the last of its buffers ends. ``opened`` is the page without its bytes, and
-    ``signature`` its own, None for a page that is to be read alone. ``dictionary`` tells where
+    ``signature`` its own, ``None`` for a page that is to be read alone. ``dictionary`` tells where
     the items of a dictionary lie, whether they are compressed, and the values for each.
     """
 
@@ -105,7 +105,7 @@ class SmallPage:
 
 @lru_cache(maxsize=4096)
 def _page(raw: bytes) -> SmallPage | None:
-    """Parse the metadata of a column; None unless it has one page, of a usual kind."""
+    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
     message = file2_pb2.ColumnMetadata.FromString(raw)
     if len(message.pages) != 1:
         return None
@@ -193,7 +193,7 @@ class SmallBatch:
         Parameters
         ----------
         fields, column_of
-            As for :meth:`glaive.file.protocol.FileReader.bind`; no column may be missing.
+            As for :meth:`glaive.file.protocol.FileReader.bind`; all columns must exist.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class SmallBatch:
             larger than their stored bytes.
         """
         reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
-        if not fields:  # nothing to be read, but rows to be relied on
+        if not fields:  # checks the row count if all columns are absent
             self._pages(min((one for one in column_of.values() if one >= 0), default=None), 1)
         columns = []
         for field in fields:
@@ -253,7 +253,7 @@ class SmallBatch:
         return joined
 
     def _pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
-        """Return the pages of a column without repetitions, and which of them each file has.
+        """Return the distinct pages of a column, and which of them each file has.
 
         They have so many ``entries`` for each row of their files.
         """
@@ -285,7 +285,7 @@ class SmallBatch:
         return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
-        """Make sure that values, each with an item of its own, do not take far too much memory."""
+        """Check that values, each with an item of its own, take a reasonable amount of memory."""
         total = 0.0
         for pages, which in leaves:
             kept = np.array([page.dictionary for page in pages], np.float64)[which]

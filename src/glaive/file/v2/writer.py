@@ -1,9 +1,9 @@
 """The encoding options of each column of a file: from field metadata, and from the caller.
 
 A key in the metadata of a field applies to that field's own column. One key is inherited:
-``structural-encoding`` of a struct or list applies to all columns below that do not override
-it. Options of the caller apply to all columns at or below their path. A longer path overrides a
-shorter one, and the caller overrides the metadata.
+``structural-encoding`` of a struct or list applies to all columns below, unless they override it.
+Options of the caller apply to all columns at or below their path. A longer path overrides a shorter
+one, and the caller overrides the metadata.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -137,7 +137,7 @@ def refuse_nulls(node: Node, valid: Flags | None) -> None:
     Raises
     ------
     SchemaError
-        Not all are valid.
+        Some are null.
     """
     if valid is not None and not valid.all():
         raise SchemaError(
@@ -179,7 +179,7 @@ def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
 
 
 def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> bool:
-    """Return whether rows match a schema; columns may be dictionaries without null items."""
+    """Return whether rows match a schema; columns may be dictionaries of valid items."""
     schema = rows.schema
     if schema.names != wanted.names:
         return False
@@ -190,7 +190,7 @@ def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -
 
 
 def passes_through(column: Any, wanted: Any) -> bool:
-    """Return whether a column has dictionary-encoded ``wanted`` values, without null items."""
+    """Return whether a column has dictionary-encoded ``wanted`` values, with valid items."""
     if not is_passed_through(column.type, wanted):
         return False
     chunks: list[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -231,7 +231,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
     kind
         Type of the field.
     wanted
-        The encoding options of the column; ``None`` where no dictionaries can be written.
+        The encoding options of the column; ``None`` where dictionaries are unsupported.
 
     Notes
     -----
@@ -254,7 +254,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
 
 
 def _used_only(array: Any) -> Any:
-    """Return the same without unused items."""
+    """Remove unused items."""
     indices = array.indices
     if indices.null_count:
         indices = indices.drop_null()
@@ -268,7 +268,7 @@ def _used_only(array: Any) -> Any:
 
 
 GivenOptions = Mapping[str, Mapping[str, object]]
-"""Path of a column → options without prefix."""
+"""Path of a column → options by unprefixed key."""
 
 EVERY = "*"
 """Path that means all columns, unless a column has this name."""
@@ -286,9 +286,9 @@ def column_options(
     Raises
     ------
     OptionError
-        A key or value does not exist, or the format version does not support it.
+        A key or value is unknown, or the format version lacks it.
     ColumnNotFoundError
-        The caller names a column that does not exist.
+        The caller names a missing column.
     """
     if not given:
         return _metadata_options(schema, profile)
@@ -530,7 +530,7 @@ class PageQueue:
         """Remove arrays of about a page each; a short rest stays unless it is the last."""
         if last and len(self.arrays) == 1 and self.waiting < self.budget and not self._symbols:
             (array,), self.arrays, self.waiting = self.arrays, [], 0
-            yield PageJob(self, array, {})  # the only page shares no symbols
+            yield PageJob(self, array, {})  # a single page has its own symbols
             return
         from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
 
@@ -545,7 +545,7 @@ class PageQueue:
             yield PageJob(self, array, symbols)
 
     def _pages(self, *, last: bool) -> Iterator[pa.Array]:
-        """Divide large arrays and join small ones; an array that fills a page is not copied."""
+        """Divide large arrays and join small ones; an array that fills a page stays a view."""
         arrays = self.arrays
         self.arrays, self.waiting = [], 0
         from glaive.encodings.writing.page import page_count
@@ -587,15 +587,15 @@ class PageQueue:
 
 
 def value_bits(kind: pa.DataType) -> int | None:
-    """Return the bits of a value of a fixed-width type, None for other types and nulls."""
+    """Return the bits of a value of a fixed-width type; ``None`` for other types and nulls."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
 
 
 def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
-    """Return the joined array, or the given ones if they do not fit into one."""
-    if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
+    """Return the joined array, or the given ones if they are too large for one."""
+    if len({array.type for array in arrays}) > 1:  # text with a dictionary, and plain text
         plain: Any = next(array.type for array in arrays if not pa.types.is_dictionary(array.type))
         arrays = [
             decode_dictionary(array) if pa.types.is_dictionary(array.type) else array
@@ -617,8 +617,8 @@ def _is_text(kind: Any) -> bool:
 # --- Write a 2.x file: arrays are queued per field, divided into pages, encoded and appended
 #
 # A field's page is written when about 8 MiB of its values are queued. Pages are encoded on all
-# cores (kernels release the interpreter lock) and appended in order. The footer comes last; until
-# then nothing is visible.
+# cores (kernels release the interpreter lock) and appended in order. The footer comes last and
+# makes the file visible.
 #
 # Specification: ``docs/format/container.md``.
 
@@ -626,7 +626,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 """Approximate Arrow bytes per page and leaf column."""
 
 _MIN_PARALLEL_BYTES = 1024 * 1024
-"""Fewer Arrow bytes are encoded without other threads, which would cost more."""
+"""Fewer Arrow bytes are encoded on this thread, as other threads would cost more."""
 
 COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
@@ -774,7 +774,7 @@ class FileV2Writer:
         self._page_options = {"plain_bytes": size}
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Append bytes that belong to no column; returns the number of the buffer."""
+        """Append a global buffer; return its number."""
         self._global_ranges.extend(self._sink.write_aligned([data]))
         if self._checksums is not None:
             self._checksums.add_global(data)
@@ -837,7 +837,7 @@ class FileV2Writer:
         yield pages
 
     def _encode_leaf(self, leaf: Shredded, symbols: PageSymbols | None) -> EncodedPage | None:
-        """Encode a leaf as one page; None when it has too many levels for one page."""
+        """Encode a leaf as one page; ``None`` when it has too many levels for one page."""
         if is_blob(leaf.node.field):
             large = self._profile.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
@@ -891,7 +891,7 @@ def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> LanceSchema:
     Raises
     ------
     SchemaError
-        The format does not support a column's type.
+        The format lacks a column's type.
     """
     check_types(schema, profile)
     fields = tuple(map(stored, schema.fields))
@@ -911,7 +911,7 @@ def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def _wire_fields(schema: LanceSchema) -> Any:
-    """Return the schema's message without metadata; not to be changed."""
+    """Return the schema's message without metadata; it is read-only."""
     return file_pb2.Schema(fields=schema.to_wire())
 
 
