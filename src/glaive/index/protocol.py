@@ -36,7 +36,7 @@ class HasLabels:
     Parameters
     ----------
     values
-        Values of the type of the list's items, without nulls.
+        Valid values of the type of the list's items.
     """
 
     values: pa.Array
@@ -102,7 +102,7 @@ class IndexSource(Protocol):
 
     @property
     def dictionary_type(self) -> pa.DataType | None:
-        """Type of a dictionary-encoded column; None for other columns."""
+        """Type of a dictionary-encoded column; ``None`` for other columns."""
 
     @property
     def fragment_ids(self) -> Sequence[int]:
@@ -145,7 +145,7 @@ _OF_VECTORS: Final = (
     "rotation_type sample_rate skip_transpose sq_bounds target_partition_size train "
     "m max_level ef_construction "
 )
-_OF_BUILDING: Final = (  # options of how pylance builds a vector index, without effect on it
+_OF_BUILDING: Final = (  # options of how pylance builds a vector index; the index stays the same
     "filter_nan implementation index_cache_size one_pass_ivfpq progress_callback "
     "shuffle_partition_batches shuffle_partition_concurrency storage_options "
     "streaming_coreset_rate streaming_refine_passes streaming_sample_rate use_torch "
@@ -169,7 +169,7 @@ PARAMETERS: Final = frozenset((_OF_VECTORS + _OF_BUILDING + _OF_TEXTS + _OF_SCAL
 
 
 def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise an ``OptionError`` for a parameter that no kind of index has.
+    """Raise an ``OptionError`` for a parameter that all kinds of index lack.
 
     Parameters of other kinds are ignored: callers may pass one set of parameters to several kinds.
     """
@@ -180,7 +180,7 @@ def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str,
 
 
 def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> None:
-    """Raise an ``IndexKindError`` if values of a column cannot be indexed."""
+    """Check that a kind can index values of a column, or raise an ``IndexKindError``."""
     if not supported:
         raise IndexKindError(
             f"{kind} index column {field.name}: column {field.name!r} of type {field.type} cannot "
@@ -196,7 +196,7 @@ def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
 
 
 def shared_type(files: Sequence[IndexFile], name: str) -> pa.DataType:
-    """Return the common type of a column in some files; raise ``CorruptFileError`` if none."""
+    """Return the type of a column in some files; raise ``CorruptFileError`` if types differ."""
     kinds: list[pa.DataType] = [file.schema.field(name).type for file in files]
     for file in files:
         check_same_type(file, name, kinds[0])
@@ -222,7 +222,7 @@ def probability(parameters: Mapping[str, Any], name: str, default: float) -> flo
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSegment:
-    """Changes to the manifest entry of a rebuilt segment; None: no change.
+    """Changes to the manifest entry of a rebuilt segment; ``None`` keeps a value.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class Entries(NamedTuple):
     segments
         Segments to merge; empty for a build.
     source
-        Rows to add; None for none.
+        Rows to add, or ``None``.
     parameters
         Parameters of the kind.
     """
@@ -283,7 +283,7 @@ class Entries(NamedTuple):
 
 
 _MERGE_BYTES = 1 << 28
-"""Memory for a merge without a source."""
+"""Memory for a merge of segments alone."""
 
 
 class OpenedIndex(ABC):
@@ -311,9 +311,9 @@ class Candidates(NamedTuple):
     rows
         Rows for which the query is true; unless ``exact``, possibly other rows as well.
     nulls
-        Rows for which the query is null; None if not requested.
+        Rows for which the query is null, if requested.
     exact
-        The values of ``rows`` need no further test.
+        The query is true for all ``rows``.
     """
 
     rows: RowSet
@@ -331,11 +331,11 @@ class ScalarIndex(OpenedIndex):
 
     @abstractmethod
     def answers(self, query: IndexQuery) -> bool:
-        """Return whether it can answer a query, exactly or not, without reading."""
+        """Return whether it can answer a query, exactly or with candidates; reads nothing."""
 
     @abstractmethod
     def estimate(self, query: IndexQuery) -> int:
-        """Estimate the number of rows that :meth:`search` returns, without reading."""
+        """Estimate the number of rows that :meth:`search` returns; reads nothing."""
 
     def compared(self, query: IndexQuery) -> int:
         """Estimate the index entries that a query compares or looks up."""
@@ -360,14 +360,14 @@ class ScalarIndex(OpenedIndex):
 
 
 class IndexKind:
-    """A kind of index. Instances have no state; the registry finds their modules.
+    """A kind of index. Instances are stateless; the registry finds their modules.
 
     To add a kind, add a module in ``scalar/``, ``text/`` or ``vector/`` with a class decorated with
     :func:`glaive.index.protocol.index_kind`.
     """
 
     name: ClassVar[str]
-    """Name of the details message without ``IndexDetails``, in lower case: ``btree``."""
+    """Name of the details message up to ``IndexDetails``, in lower case: ``btree``."""
 
     title: ClassVar[str] = ""
     """Name for users: ``BTREE``."""
@@ -401,8 +401,8 @@ class IndexKind:
         Returns
         -------
         RebuiltSegment or None
-            None if rebuilding needs the data: the segment then does not cover the new fragments.
-            Kinds that can never rebuild inherit this method.
+            ``None`` if rebuilding needs the data: the segment then leaves out the new fragments.
+            Kinds that always need the data inherit this method.
 
         Raises
         ------
@@ -417,7 +417,7 @@ class IndexKind:
         Raises
         ------
         UnsupportedFeatureError
-            glaive cannot search this kind or this segment: callers scan its fragments.
+            glaive cannot search this kind or this segment. Callers scan its fragments.
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of the segment is damaged or missing.
         """
@@ -428,20 +428,20 @@ class IndexKind:
         return False
 
     def value_type(self, segment: Segment) -> pa.DataType | None:  # None for most kinds
-        """Return the type of the values in the files of a segment; None if unknown."""
+        """Return the type of the values in the files of a segment; ``None`` if unknown."""
         return None
 
     def json_path(self, entry: Entry) -> str | None:  # None for most kinds
-        """Return the path of the indexed values in a JSON column; None for other columns."""
+        """Return the path of the indexed values in a JSON column; ``None`` for other columns."""
         return None
 
     def details(self, entry: Entry) -> dict[str, Any]:  # empty for most kinds
-        """Decode the details message of an entry by pylance's names; reads no file.
+        """Decode the details message of an entry by pylance's names, from memory.
 
         Raises
         ------
         CorruptFileError
-            The message cannot be parsed.
+            The message is invalid.
         """
         return {}
 
@@ -462,7 +462,7 @@ class IndexKind:
         OptionError
             A parameter is unknown, or has a wrong value.
         UnsupportedFeatureError
-            The kind cannot be built, or not for values of this type.
+            glaive only reads the kind, or values of this type are unsupported.
         """
         known_parameters(self.title, parameters, self.options)
         return self.write(Entries((), source, parameters), out)
@@ -494,21 +494,21 @@ class IndexKind:
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
-        """Write one segment with the rows of others and of a source, without training again.
+        """Write one segment with the rows of others and of a source, with the old training.
 
-        Entries of rows in fragments that a segment no longer covers may stay: searches ignore them.
+        Entries of rows outside the covered fragments may stay: searches ignore them.
 
         Raises
         ------
         UnsupportedFeatureError
-            The kind or these segments cannot be merged: build the index again.
+            The kind or these segments cannot be merged. Build the index again.
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of a segment is damaged or missing.
         """
         return self.write(Entries(segments, source, self.parameters(segments[0])), out)
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Write one segment with the entries of segments and of a source; a build has no segments.
+        """Write one segment with the entries of segments, none for a build, and of a source.
 
         :meth:`build` and :meth:`merge` of most kinds call this method; it raises the same errors.
         """
@@ -566,7 +566,7 @@ def index_kinds() -> dict[str, IndexKind]:
 
 
 def kind_by_name(name: str) -> IndexKind | None:
-    """Return the kind of a name, and import its module if necessary; None if unknown."""
+    """Return the kind of a name, and import its module if necessary; ``None`` if unknown."""
     known = _MADE.get(name)
     if known is not None:
         return known
@@ -594,9 +594,9 @@ def known_kind(name: str) -> IndexKind:
 def kind_of(
     entry: table_pb2.IndexMetadata, files: Iterable[str] = (), schema: LanceSchema | None = None
 ) -> IndexKind | None:
-    """Return the kind of an entry; ``None`` if glaive does not know the kind or its version.
+    """Return the kind of an entry; ``None`` if the kind or its version is unknown.
 
-    Entries by old writers have no details. ``files``, and the type of the column in ``schema``,
+    Entries by old writers lack details. ``files``, and the type of the column in ``schema``,
     then determine the kind.
     """
     name = kind_name(entry.index_details.type_url)

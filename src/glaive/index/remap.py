@@ -96,14 +96,14 @@ def _sizes(packed: Int64s) -> list[_FragmentSize]:
 
 @dataclass(frozen=True, slots=True)
 class RemappedSegment:
-    """A rebuilt segment that is not committed; can be pickled.
+    """An uncommitted rebuilt segment; can be pickled.
 
     Parameters
     ----------
     wire
         Serialized message of the operation.
     coverage
-        Fragments of the segment, if its old entry did not list them.
+        Fragments of the segment, if its old entry omitted them.
     """
 
     wire: bytes
@@ -119,7 +119,7 @@ class RemappedIndices:
     rewritten
         Messages of the rebuilt segments.
     coverage
-        Fragments of segments by uuid, if their old entries did not list them.
+        Fragments of segments by uuid, if their old entries omitted them.
     """
 
     rewritten: tuple[Rewritten, ...] = ()
@@ -137,7 +137,7 @@ class RemappedIndices:
         return cls(tuple(rewritten), coverage)
 
     def discard(self, store: ObjectStore) -> None:
-        """Remove the files as far as possible, if no manifest is going to name them."""
+        """Remove the files as far as possible, after the operation was given up."""
         for message in self.rewritten:
             folder = f"{INDICES}/{UUID(bytes=message.new_id.uuid)}"
             store.discard([f"{folder}/{file.path}" for file in message.new_index_files])
@@ -163,7 +163,7 @@ def _covers(entry: Entry, fragments: frozenset[int]) -> bool:
 def pinned_fragments(manifest: Manifest) -> frozenset[int]:
     """Return the fragments covered by an index of an unknown kind or version.
 
-    If row ids are addresses, these rows must not move: libraries that know the index would lose it.
+    If row ids are addresses, keep these rows in place: libraries that know the index would lose it.
     """
     if manifest.uses(Feature.STABLE_ROW_IDS):
         return frozenset()
@@ -205,16 +205,16 @@ def remap_segments(
     Returns
     -------
     list of RemappedSegment
-        Rebuilt segments; no manifest names their files until the operation is committed.
+        Rebuilt segments; the commit of the operation adds their files to the manifest.
 
     Raises
     ------
     CorruptFileError, NotLanceError, UnsupportedFeatureError
-        A segment cannot be read; all new files were removed.
+        A segment is unreadable; glaive removed all new files.
 
     Notes
     -----
-    A segment with a missing file is not rebuilt, and does not cover the new fragments.
+    A segment with a missing file is skipped: it leaves out the new fragments.
     Memory: the address map, and one segment.
     """
     wanted = frozenset(ids)
@@ -318,6 +318,6 @@ _DETAILS = {
     "bitmap": "Bitmap", "btree": "BTree", "inverted": "Inverted", "labellist": "LabelList",
     "vector": "Vector",
 }  # fmt: skip
-"""Names of details messages by kind, for entries by Lance up to 0.19, which have no details."""
+"""Names of details messages by kind, for entries by Lance up to 0.19, which lack details."""
 
 _LOG = logging.getLogger(__name__)

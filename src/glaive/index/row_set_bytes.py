@@ -1,4 +1,4 @@
-"""Encode many sets of rows at a time, without a Python step per set, fragment, or bitmap.
+"""Encode many sets of rows at a time, vectorised over sets, fragments, and bitmaps.
 
 Specification: "Sets of rows" in ``docs/format/indices.md``.
 """
@@ -18,16 +18,16 @@ from glaive.types import Flags, Int64s, UInt8s, UInt16s, as_buffer
 
 _COOKIE: Final = 12346
 _COOKIE_OF_RUNS: Final = 12347
-"""First word of a bitmap without run containers; lower half of that word with run containers."""
+"""First word of a bitmap: all of it, or its lower half if the bitmap has run containers."""
 
 _SMALL_BITMAP: Final = 4
-"""Bitmaps with runs and fewer containers do not store container offsets."""
+"""Bitmaps with runs and fewer containers omit container offsets."""
 
-_MOST_IN_LIST: Final = 4096
+_MAX_LISTED_NUMBERS: Final = 4096
 """Maximum numbers that a container lists, 16 bits each; larger containers store bits."""
 
 _BIT_SET_CONTAINER: Final = 8192
-_MOST_BYTES: Final = 2**31 - 1
+_MAX_BYTES: Final = 2**31 - 1
 
 Rows: TypeAlias = NDArray[np.uint64]
 
@@ -74,7 +74,7 @@ class _Containers(NamedTuple):
         begins[1:] |= rows[1:] != rows[:-1] + np.uint64(1)
         counts = np.diff(starts, append=len(rows))
         runs = np.add.reduceat(begins, starts, dtype=np.int64)
-        plain = np.where(counts <= _MOST_IN_LIST, 2 * counts, _BIT_SET_CONTAINER)
+        plain = np.where(counts <= _MAX_LISTED_NUMBERS, 2 * counts, _BIT_SET_CONTAINER)
         is_run = 2 + 4 * runs < plain
         owner = np.searchsorted(bounds, starts, side="right") - 1
         sizes = np.where(is_run, 2 + 4 * runs, plain)
@@ -83,7 +83,7 @@ class _Containers(NamedTuple):
     def put(self, data: UInt8s, at: Int64s, rows: Rows) -> None:
         """Store the rows of each container at its position."""
         low = rows.astype(np.uint16)
-        listed = ~self.is_run & (self.counts <= _MOST_IN_LIST)
+        listed = ~self.is_run & (self.counts <= _MAX_LISTED_NUMBERS)
         if bool(listed.all()):
             _put_pairs(data, at, self.counts, low)
             return
@@ -172,7 +172,7 @@ def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
 
 
 def _checked(size: int) -> int:
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise CapacityError(
             f"sets of rows of {size} bytes do not fit one array: give a smaller memory_limit"
         )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
 
 
-FEW_ROWS = 1 << 22
+MAX_LISTED_ROWS = 1 << 22
 """Maximum rows of a set to list at a time: a set may have very many rows."""
 
 RowNumbers: TypeAlias = NDArray[np.uint64]
@@ -41,8 +41,8 @@ class RowSet:
     Parameters
     ----------
     starts, stops
-        Half-open ranges, ascending, disjoint, and not adjacent. A stop is the last number plus one.
-        The number 2^64 - 1, which no row has, is therefore not in any set.
+        Half-open ranges, ascending, with gaps between them. A stop is the last number plus one.
+        Therefore all numbers in a set are below 2^64 - 1.
     """
 
     starts: RowNumbers
@@ -151,10 +151,10 @@ class RowSet:
 
         A set of a few bytes may have billions of rows.
         """
-        if self.count <= FEW_ROWS:
+        if self.count <= MAX_LISTED_ROWS:
             return change(self.rows())
         rows = RowSet.intersection([self, known()])
-        return RowSet.union([NO_ROWS, *map(change, rows.windows(FEW_ROWS))])
+        return RowSet.union([NO_ROWS, *map(change, rows.windows(MAX_LISTED_ROWS))])
 
     def within(self, start: int, stop: int) -> RowSet:
         """Return the rows from ``start`` to ``stop``, exclusive."""
@@ -198,7 +198,7 @@ class RowSet:
 
 
 _NO_ROW: Final = 2**64 - 1
-"""Number that no row has, but a damaged index may contain."""
+"""Number beyond all rows; a damaged index may contain it."""
 
 NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
@@ -278,7 +278,7 @@ class AddressMap:
         Raises
         ------
         CorruptFileError
-            The new fragments have another number of rows, or a row is not in the old fragments.
+            The new fragments have another number of rows, or a row is outside the old fragments.
         """
         return cls(_step(groups, where))
 
@@ -314,7 +314,7 @@ class AddressMap:
         """Return new addresses, and flags of the rows that survive.
 
         Both are as long as ``addresses``; the new address of a deleted row is undefined. Addresses
-        in other fragments do not change.
+        in other fragments stay the same.
         """
         relocated = np.isin(addresses >> _SHIFT, self._ids)
         new_addresses = np.where(relocated, _DELETED, addresses)
@@ -334,7 +334,7 @@ class AddressMap:
             moved, kept = self.apply(some)
             return RowSet.of(moved[kept])
 
-        if rows.count <= FEW_ROWS:
+        if rows.count <= MAX_LISTED_ROWS:
             return change(rows.rows())
         ids = sorted(self.rewritten)
         starts = np.array(ids, np.uint64) << _SHIFT
@@ -353,7 +353,7 @@ class AddressMap:
         Parameters
         ----------
         column
-            Column of row addresses (uint64) without nulls; new addresses replace them.
+            Column of valid row addresses (uint64); new addresses replace them.
         """
         addresses = rows[column].to_numpy().astype(np.uint64, copy=False)
         new_addresses, kept = self.apply(addresses)
@@ -416,7 +416,7 @@ def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> M
 
 
 def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, Addresses]:
-    """Return the surviving rows as half-open ranges; memory depends on the bytes, not the rows."""
+    """Return the surviving rows as half-open ranges; memory depends on the bytes."""
     bitmap = None
     if isinstance(survivors, bytes):
         bitmap = decode_treemap(survivors or bytes(8), where, "relocated rows")
@@ -537,8 +537,8 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 # them: the merged segment may cover the new rows. Rows that a compaction moved without rebuilding
 # the segment get their new addresses, so that the merged segment needs no remapping table.
 
-_MOST_HALVES: Final = 1 << 16
-"""Maximum upper halves of row ids: no known dataset has had more."""
+_MAX_HALVES: Final = 1 << 16
+"""Maximum upper halves of row ids: all known datasets have fewer."""
 
 
 class RetainedRows(AddressMap):
@@ -548,7 +548,7 @@ class RetainedRows(AddressMap):
     ----------
     limits
         Count of numbers for each upper half (for addresses: a fragment). Numbers with other upper
-        halves belong to no row, and do not change.
+        halves stay as they are.
     locate
         Function that returns the addresses of rows, and flags of the rows to keep.
     moves
@@ -586,7 +586,7 @@ class RetainedRows(AddressMap):
         cls, next_row_id: int, locate: Callable[[Addresses], tuple[Addresses, Flags]]
     ) -> Self:
         """Build the map for stable row ids."""
-        halves = range(min(next_row_id >> 32, _MOST_HALVES) + 1)
+        halves = range(min(next_row_id >> 32, _MAX_HALVES) + 1)
         return cls({half: min(next_row_id - (half << 32), 1 << 32) for half in halves}, locate)
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
@@ -603,7 +603,7 @@ class RetainedRows(AddressMap):
 # Specification: "Sets of rows" and "NGRAM" in ``docs/format/indices.md``.
 
 Halves: TypeAlias = "dict[int, BitMap | None]"
-"""A bitmap per upper half, ascending; None: all rows of a fragment."""
+"""A bitmap per upper half, ascending; ``None``: all rows of a fragment."""
 
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<II")
 _WIDE_COUNT, _UPPER, _SHORT = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<H")
@@ -618,7 +618,7 @@ class SetFormat(NamedTuple):
     Parameters
     ----------
     split
-        Function that returns the bitmaps of a set; raises ``CorruptFileError`` if it cannot.
+        Function that returns the bitmaps of a set; raises ``CorruptFileError`` for invalid bytes.
     join
         Function that encodes bitmaps, whose upper halves may be unordered.
     """
@@ -701,7 +701,7 @@ class SetFormat(NamedTuple):
     def _without(
         self, sets: Sequence[bytes], address_map: AddressMap, where: object, limit: RowLimit
     ) -> list[bytes]:
-        """Return the sets without dropped rows; looks each row up once."""
+        """Remove dropped rows from the sets; looks each row up once."""
         from pyroaring import BitMap
 
         split = [self.split(data, where) for data in sets]
@@ -796,7 +796,7 @@ def decode_treemap(data: bytes, where: object, what: str = "rows of an index") -
     Raises
     ------
     CorruptFileError
-        The bitmap cannot be parsed.
+        The bitmap is invalid.
     """
     from pyroaring import BitMap64
 
@@ -866,7 +866,7 @@ def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
     Raises
     ------
     CorruptFileError
-        The set contains 2^64 - 1, which is not a row.
+        The set contains 2^64 - 1, which is beyond all rows.
     UnsupportedFeatureError
         The ranges exceed ``max_decoded_bytes_per_page`` and ``USUAL_RATIO`` times the bytes of the
         file.
@@ -888,8 +888,8 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
 
     joined, whole = BitMap64(), BitMap()
     known: dict[int, BitMap] = {}
-    for start in range(0, len(sets), _AT_ONCE):
-        for data in cast("list[bytes]", sets[start : start + _AT_ONCE].to_pylist()):
+    for start in range(0, len(sets), _MAX_SETS_IN_PYTHON):
+        for data in cast("list[bytes]", sets[start : start + _MAX_SETS_IN_PYTHON].to_pylist()):
             for fragment, raw in _entries(data, where):
                 if not raw:
                     whole.add(fragment)
@@ -898,7 +898,7 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
                 if fragment in known:
                     known[fragment] |= bitmap
                     continue
-                if len(known) == _AT_ONCE:
+                if len(known) == _MAX_SETS_IN_PYTHON:
                     joined |= decode_treemap(_join_treemap(known), where)
                     known = {}
                 known[fragment] = bitmap
@@ -912,11 +912,11 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
 
 
 def row_set_in(data: bytes | None, where: object, stored: int) -> RowSet | None:
-    """Return the rows of a stored set, or None without data; see :func:`row_set_of`."""
+    """Return the rows of a stored set, or ``None`` for ``None``; see :func:`row_set_of`."""
     return None if data is None else row_set_of(pa.array([data], pa.binary()), where, stored)
 
 
-_AT_ONCE, _COUNTED = 1 << 12, 64
+_MAX_SETS_IN_PYTHON, _SAMPLED_BITMAPS = 1 << 12, 64
 """Maximum sets, and bitmaps, that are Python objects at a time; bitmaps of an estimate."""
 
 
@@ -926,11 +926,11 @@ def rows_per_byte(sets: pa.Array, where: object) -> float:
     Raises
     ------
     CorruptFileError
-        A set is truncated, or a bitmap cannot be parsed.
+        A set is truncated, or a bitmap is invalid.
     """
     entries = (entry for data in sets for entry in _entries(data.as_py(), where))
     rows, size = 0, 1
-    for _, bitmap in islice(entries, _COUNTED):
+    for _, bitmap in islice(entries, _SAMPLED_BITMAPS):
         # An empty bitmap is a whole fragment: assume a number of rows.
         rows += len(parse_bitmap(bitmap, "row set", where)) if bitmap else 1 << 20
         size += _ENTRY.size + len(bitmap)

@@ -71,13 +71,13 @@ def _nbytes(made: Any) -> int:
     return sum(map(_nbytes, made)) if isinstance(made, list) else int(made.nbytes)
 
 
-_FIRST_WINDOW, _GROWTH = 256, 8
+FIRST_WINDOW_ROWS, WINDOW_GROWTH = 256, 8
 """Rows of the first window, and maximum growth of the next windows."""
 
-_WINDOW_BYTES = min(1 << 25, settings.max_decoded_bytes_per_page // _GROWTH)
+_WINDOW_BYTES = min(1 << 25, settings.max_decoded_bytes_per_page // WINDOW_GROWTH)
 """Approximate bytes of a window; if rows grow, eight times as many are within the limit."""
 
-_MOST_OPENED = 16
+_MAX_OPENED_PAGES = 16
 """Maximum pages to open all at once before reading."""
 
 
@@ -87,7 +87,7 @@ class IndexFile:
     Parameters
     ----------
     size
-        Required size in bytes if all reads are verified; None: any size.
+        Required size in bytes if all reads are verified; ``None``: any size.
     """
 
     def __init__(self, store: ObjectStore, path: str, *, size: int | None = None) -> None:
@@ -144,7 +144,7 @@ class IndexFile:
         Raises
         ------
         CorruptFileError
-            A value is not UTF-8.
+            A value is invalid UTF-8.
         """
         return {key: self._text(key, value) for key, value in self._file.schema.metadata.items()}
 
@@ -200,7 +200,7 @@ class IndexFile:
         Raises
         ------
         CorruptFileError
-            The value is missing without a default, not an integer, or below ``least``.
+            The value is required and missing, is invalid as an integer, or is below ``least``.
         """
         text = self.metadata.get(key)
         if text is None and default is not None:
@@ -240,13 +240,14 @@ class IndexFile:
         most
             Maximum rows at a time, for columns that become Python objects.
         """
-        start, rows = 0, _FIRST_WINDOW
+        start, rows = 0, FIRST_WINDOW_ROWS
         while start < self.num_rows:
             table = self.read(columns, start, start + rows)
             yield table
             start += len(table)
             per_row = max(1, table.nbytes // len(table))
-            rows = max(1, min(_GROWTH * rows, _WINDOW_BYTES // per_row, most or self.num_rows))
+            growth = WINDOW_GROWTH * rows
+            rows = max(1, min(growth, _WINDOW_BYTES // per_row, most or self.num_rows))
 
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]
@@ -283,7 +284,7 @@ class IndexFile:
 
     def open_pages(self, columns: Sequence[str]) -> None:
         """Read the page locations of some columns, unless there are many pages; one read."""
-        self._bind(tuple(columns)).open_pages(_MOST_OPENED)
+        self._bind(tuple(columns)).open_pages(_MAX_OPENED_PAGES)
 
     def take(self, columns: Sequence[str], rows: Int64s) -> list[pa.Array]:
         """Take rows by position; return an array per column. All bytes are requested at once.
@@ -303,7 +304,7 @@ class IndexFile:
         self.check_decoded(int(size), f"{rows} rows of {', '.join(schema.names)}")
 
     def _made(self, fields: Iterable[pa.Field], read: Callable[[], list[T]]) -> list[T]:
-        """Read rows, and check the memory of types without a known width afterwards.
+        """Read rows, and check the memory of types with a variable width afterwards.
 
         Before reading, only the limit ``MAX_IMPLIED_BYTES`` applies to them.
         """
@@ -349,7 +350,7 @@ class IndexFile:
         return {}
 
     def named_buffer(self, key: str) -> bytes | None:
-        """Return the buffer whose number is in the metadata under a key; None without the key."""
+        """Return the buffer whose number is in the metadata under a key, or ``None``."""
         return self.buffer(self.number(key)).to_pybytes() if key in self.metadata else None
 
     def buffer(self, number: int) -> pa.Buffer:
@@ -358,7 +359,7 @@ class IndexFile:
         Raises
         ------
         CorruptFileError
-            The buffer does not exist.
+            The buffer is missing.
         """
         if not isinstance(self._file, FileV2):
             raise UnsupportedFeatureError(
@@ -426,12 +427,12 @@ class Segment:
     def of(
         cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = keep_nothing
     ) -> Self:
-        """Return the segment of an entry without reading.
+        """Return the segment of an entry; its files are read later.
 
         Raises
         ------
         CorruptFileError
-            The entry names a base path that is not in the manifest.
+            The entry names a base path that the manifest lacks.
         """
         base = entry.base_id if entry.HasField("base_id") else None
         return cls(locate_in_base(store, manifest, INDICES, base)[0], entry, keep)
@@ -447,8 +448,7 @@ class Segment:
         return f"index {self.entry.name!r}, {self.store.full(self.folder)}"
 
     def sizes(self) -> dict[str, int]:
-        """Return names and sizes of the files, from the entry or, if it lists none, from the
-        folder.
+        """Return names and sizes of the files, from the entry, otherwise from the folder.
 
         Subfolders are ignored: one could be a symlink to a folder with very many files.
         """
@@ -493,10 +493,9 @@ class Segment:
         return data
 
     def _size_to_compare(self, name: str) -> int | None:
-        """Return the size of a file in the entry if all reads are verified; None otherwise.
+        """Return the size of a file in the entry if all reads are verified, otherwise ``None``.
 
-        Without verification, files are opened without a size: a wrong size would make a good file
-        look truncated.
+        Otherwise files are opened at any size: a wrong size would make a good file look truncated.
         """
         if verification(self.store) != "always":
             return None
@@ -541,7 +540,7 @@ class IndexFileWriter:
 
 
 class SegmentWriter:
-    """Writer of a new segment: files in a new folder that no manifest names yet.
+    """Writer of a new segment: files in a new folder that a commit adds to the manifest.
 
     Parameters
     ----------
@@ -550,11 +549,11 @@ class SegmentWriter:
     data_format
         Format version of the dataset's data files.
     uuid
-        Id of the segment; None: a random id.
+        Id of the segment; ``None``: a random id.
     part
         Write a part of a segment that is merged later, in ``staging``.
     checksums
-        Write checksums, by the configuration of the table; None: as the store is set.
+        Write checksums, by the configuration of the table; ``None``: as the store is set.
     """
 
     def __init__(
@@ -619,7 +618,7 @@ class SegmentWriter:
         self._sizes[name] = data.size
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file that is not a Lance 2.x file."""
+        """Write a file of another format than Lance 2.x."""
         self.store.put(f"{self.folder}/{name}", parts)
         self._sizes[name] = sum(map(len, parts))
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.manifest import Feature
-from glaive.index.row_sets import FEW_ROWS, RowSet
+from glaive.index.row_sets import MAX_LISTED_ROWS, RowSet
 from glaive.scan.filter_search import (
     Chunk,
     FragmentSelection,
@@ -441,7 +441,7 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
         rows = RowSet.intersection([answer.rows for answer in answers])
     manifest = snapshot.manifest
     count = rows.count
-    many = min(FEW_ROWS, max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())))
+    many = min(MAX_LISTED_ROWS, max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())))
     if count > many:
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))

@@ -91,11 +91,11 @@ class KeySets:
     keys
         All keys, ascending, null first.
     present
-        Sort keys of the keys that are not null.
+        Sort keys of the valid keys.
     sets
-        Sets of all keys; None if they are read on demand.
+        Sets of all keys; ``None`` if they are read on demand.
     order
-        Row of each key in the file; None if the file is in key order.
+        Row of each key in the file; ``None`` if the file is in key order.
     keep
         Cache for keys and sets.
     """
@@ -116,7 +116,7 @@ class KeySets:
         CorruptFileError
             A key occurs several times.
         UnsupportedFeatureError
-            The type of the keys has no order.
+            The type of the keys is unordered.
         """
         file.check(keys=None, bitmaps=pa.binary())
         kind = file.schema.field("keys").type
@@ -151,7 +151,7 @@ class KeySets:
 
     @property
     def nbytes(self) -> int:
-        """Approximate bytes of memory, without cached keys and sets."""
+        """Approximate bytes of memory; cached keys and sets count separately."""
         objects = 33 * len(self.present) if self.present.dtype == np.object_ else 0
         return int(self.file.nbytes + self.present.nbytes + objects)
 
@@ -255,8 +255,8 @@ class KeySets:
             file.
         """
         size = 0
-        for start in range(0, len(self.keys), KEYS_AT_ONCE):
-            stop = min(len(self.keys), start + KEYS_AT_ONCE)
+        for start in range(0, len(self.keys), _BATCH_KEYS):
+            stop = min(len(self.keys), start + _BATCH_KEYS)
             sets = self._sets(np.arange(start, stop))
             size += sets.nbytes
             self.file.check_decoded(size, "sets of rows")
@@ -271,7 +271,7 @@ def _ascending(keys: Any) -> Int64s:
     return np.concatenate((np.flatnonzero(is_null), known[by_key]))
 
 
-KEYS_AT_ONCE = 1 << 16
+_BATCH_KEYS = 1 << 16
 """Maximum number of keys whose sets are Python objects at a time."""
 
 _JOINED_BYTES = 1 << 25
@@ -353,7 +353,7 @@ def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Itera
     first = 0
     while first < len(starts):
         last = int(at.searchsorted(at[first] + _JOINED_BYTES, side="right")) - 1
-        last = min(max(first + 1, last), first + KEYS_AT_ONCE, len(starts))
+        last = min(max(first + 1, last), first + _BATCH_KEYS, len(starts))
         begin, end = bounds[first].item(), bounds[last].item()
         listed = sets.take(pa.array(positions[begin:end])).to_pylist()
         joined = [
@@ -369,7 +369,7 @@ def remapped(
 ) -> Iterator[tuple[pa.ChunkedArray, list[bytes]]]:
     """Yield keys of a file, and their sets with new addresses, some at a time."""
     limit = RowLimit(address_map, file.path)
-    for rows in file.windows(names, KEYS_AT_ONCE):
+    for rows in file.windows(names, _BATCH_KEYS):
         file.check_present(rows[names[1]])
         stored: Any = rows[names[1]].to_pylist()
         yield rows[names[0]], form.remap(stored, address_map, file.path, limit)
@@ -443,7 +443,7 @@ class OpenedBitmap(ScalarIndex):
         if isinstance(condition, IsNull):
             return NO_ROWS
         if isinstance(condition, IsOneOf) and condition.values.null_count:
-            # With a null among the values, a row that equals no value may equal the null.
+            # With a null among the values, a row that differs from all values may equal the null.
             equal = self._keys.select(IsOneOf(condition.values.drop_null()))
             return self._keys.rows(np.setdiff1d(np.arange(len(self._keys.keys)), equal))
         return self._keys.rows(self._keys.select(IsNull()))
@@ -457,7 +457,7 @@ class OpenedLabelList(ScalarIndex):
     key_sets
         The items.
     null_lists
-        Rows whose list is null; None if an old writer did not store them.
+        Rows whose list is null; ``None`` if an old writer omitted them.
     """
 
     def __init__(self, key_sets: KeySets, null_lists: RowSet | None) -> None:
@@ -524,7 +524,7 @@ class Bitmap(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the sets; drop keys without surviving rows."""
+        """Rebuild the sets; keep keys with surviving rows."""
         lookup = segment.open(LOOKUP)
         lookup.check(keys=None, bitmaps=pa.binary())
         schema = pa.schema([lookup.schema.field(name) for name in ("keys", "bitmaps")])
@@ -565,7 +565,7 @@ class Bitmap(IndexKind):
         return kind
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Sort the values of the source within its memory limit; takes no parameters.
+        """Sort the values of the source within its memory limit.
 
         Joins the sets of equal keys of the segments: all encoded sets are in memory.
         """

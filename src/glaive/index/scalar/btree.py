@@ -85,7 +85,7 @@ class BTree(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the pages without deleted rows, and their bounds."""
+        """Rebuild the pages with the surviving rows, and their bounds."""
         lookup, pages = _open_lookup(segment, "rebuild"), _open_pages(segment)
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
@@ -166,11 +166,11 @@ class BTree(IndexKind):
         elif source is not None:
             kind, version = _sortable_type(source.field), int(source.stable_row_ids)
         with sorted_runs(given.batches(), given.memory_limit) as new:
-            said = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
+            metadata = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
             batches = merged([*runs, *new], given.memory_limit)
             ids = pa.field("ids", pa.uint64(), nullable=False)
             schemas = pa.schema([pa.field("values", kind), ids]), _lookup_schema(kind)
-            _write(batches, schemas, per_page, said, out)
+            _write(batches, schemas, per_page, metadata, out)
         return BuiltSegment(_DETAILS, version=version)
 
 
@@ -362,7 +362,7 @@ class PageSelection(NamedTuple):
     Parameters
     ----------
     whole
-        Ranges of pages whose rows all pass: half-open, ascending, not adjacent.
+        Ranges of pages whose rows all pass: half-open, ascending, with gaps between them.
     partly
         Pages with some rows that may pass, so that their values must be tested; ascending.
     """
@@ -413,7 +413,7 @@ class PageBounds:
     def of(cls, lowest: pa.Array, highest: pa.Array, nulls: Int64s, rows: Int64s) -> Self | None:
         """Build bounds from the first and the last value and the number of nulls of each page.
 
-        Return None if the pages cannot be sorted with these bounds.
+        Return ``None`` if the bounds contradict sorted pages.
         """
         null_rows, all_null = int(nulls.sum()), int((nulls == rows).sum())
         before = np.cumsum(rows) - rows
@@ -565,11 +565,11 @@ class PageBounds:
 
     @cached_property
     def are_apart(self) -> bool:
-        """Whether no two pages share a value."""
+        """Whether each value is in one page only."""
         return self.rows_per_value == 1 and not self.null_rows
 
     def rows_of_values(self, condition: IsOneOf) -> int:
-        """Estimate the rows that have one of some values, without a look at the values."""
+        """Estimate the rows that have one of some values, by the number of values."""
         return math.ceil(len(condition.values) * self.rows_per_value)
 
     def estimate(self, condition: Condition, selection: PageSelection) -> int:
@@ -613,7 +613,7 @@ _OBJECT_BYTES = 33
 
 
 class _Bound(NamedTuple):
-    """An end of a range: its key in an array of one; None for an open end."""
+    """An end of a range: its key in an array of one; ``None`` for an open end."""
 
     key: SortKeys | None
     included: bool
@@ -623,13 +623,13 @@ def _keys_of(bound: Any) -> SortKeys | None:
     return None if bound is None else key_of(bound)
 
 
-_KEPT_PAGES = 16
+_MAX_CACHED_PAGES = 16
 """Maximum pages to test per search that are cached individually."""
 
-_KEPT_ROWS, _KEPT_BYTES = 1 << 21, 1 << 25
+_MAX_CACHED_ROWS, _MAX_CACHED_BYTES = 1 << 21, 1 << 25
 """Maximum rows and bytes of a file that is cached whole, once searches tested as many pages."""
 
-_BISECTED = 2_000
+_BISECTION_VALUES = 2_000
 """Values per key for which a binary search is faster than testing all values."""
 
 
@@ -654,7 +654,7 @@ class OpenedBTree(ScalarIndex):
         self._pages, self._bounds, self._per_page = pages, bounds, per_page
         self._keep = keep
         self._last: tuple[Condition, PageSelection] | None = None
-        self._fits = pages.num_rows <= _KEPT_ROWS and pages.size <= _KEPT_BYTES
+        self._fits = pages.num_rows <= _MAX_CACHED_ROWS and pages.size <= _MAX_CACHED_BYTES
         self._tested = 0  # pages read singly since the whole file was read
 
     @property
@@ -698,7 +698,7 @@ class OpenedBTree(ScalarIndex):
         if isinstance(condition, IsNull):
             return NO_ROWS
         if isinstance(condition, IsOneOf) and condition.values.null_count:
-            # With a null among the values, a row that equals no value may equal the null.
+            # With a null among the values, a row that differs from all values may equal the null.
             found = self._find(IsOneOf(condition.values.drop_null()))
             return self._row_set([self._rows(0, self._pages.num_rows)]).difference(found)
         return self._row_set([self._rows(0, self._bounds.null_rows)])
@@ -708,17 +708,17 @@ class OpenedBTree(ScalarIndex):
 
     def _find(self, condition: Condition) -> RowSet:
         if isinstance(condition, IsNull):
-            # Nulls come first: their rows are known without reading values.
+            # Nulls come first: their number determines their rows.
             nulls, end = self._bounds.null_rows, self._pages.num_rows
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
         places = _has_places(condition)
         if places and self._fits and self._tested >= len(self._bounds.rows):
             # Single pages read so far amount to the whole file: read and search it whole.
-            return self._few(self._keep("pages", self._load_all).find(condition))
+            return self._rows_of_value(self._keep("pages", self._load_all).find(condition))
         whole, partly = self._select(condition)
         self._tested += len(partly)
-        if len(partly) <= _KEPT_PAGES:
-            pages, rest = self._kept(partly, self._ranges(whole))
+        if len(partly) <= _MAX_CACHED_PAGES:
+            pages, rest = self._cached_pages(partly, self._ranges(whole))
             if len(pages) > 1 and places and isinstance(condition, IsOneOf):
                 keys = self._bounds.keys_by_page(condition.values, partly)
                 found = [
@@ -726,9 +726,13 @@ class OpenedBTree(ScalarIndex):
                 ]
             else:
                 found = [page.find(condition) for page in pages]
-            return self._row_set([*rest, *found]) if rest or len(found) != 1 else self._few(*found)
+            return (
+                self._row_set([*rest, *found])
+                if rest or len(found) != 1
+                else self._rows_of_value(*found)
+            )
         if self._fits:
-            return self._few(self._keep("pages", self._load_all).find(condition))
+            return self._rows_of_value(self._keep("pages", self._load_all).find(condition))
         edges = np.flatnonzero(np.diff(partly) != 1) + 1
         runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(partly, edges)]
         pages, rest = self._read(runs, self._ranges(whole))
@@ -749,12 +753,12 @@ class OpenedBTree(ScalarIndex):
             self._last = last = (condition, self._bounds.select(condition))
         return last[1]
 
-    def _kept(
+    def _cached_pages(
         self, at: Int64s, others: list[tuple[int, int]]
     ) -> tuple[list[_Page], list[RowNumbers]]:
         """Return some pages, and the rows of other ranges.
 
-        If a page is not cached, one read fetches all pages and ranges.
+        If a page is missing in the cache, one read fetches all pages and ranges.
         """
         fetched: dict[int, _Page] = {}
         rest: list[RowNumbers] = []
@@ -789,7 +793,7 @@ class OpenedBTree(ScalarIndex):
         self._pages.check_present(ids)
         return as_numpy(ids)
 
-    def _few(self, rows: RowNumbers) -> RowSet:
+    def _rows_of_value(self, rows: RowNumbers) -> RowSet:
         """Return a row set from ascending rows of one value."""
         if len(rows) != 1 or rows.item(0) == _NO_ROW:
             return self._row_set([rows])
@@ -803,7 +807,7 @@ class OpenedBTree(ScalarIndex):
 
 
 class _Texts(NamedTuple):
-    """Ascending strings or bytes; searched in their buffers, without an Arrow scalar per value.
+    """Ascending strings or bytes; searched in their buffers, which is faster than Arrow scalars.
 
     String i is ``data[ends[i] : ends[i + 1]]``.
     """
@@ -813,7 +817,7 @@ class _Texts(NamedTuple):
 
     @classmethod
     def of(cls, values: Any) -> _Texts | None:
-        """Wrap an array without nulls; None for other types, and for an empty array."""
+        """Wrap an array of valid strings; ``None`` for other types, and for an empty array."""
         types, kind = pa.types, values.type
         if not len(values) or not (types.is_binary(kind) or types.is_large_binary(kind)):
             return None
@@ -842,8 +846,7 @@ class _Page(NamedTuple):
     Parameters
     ----------
     present
-        The values that are not null, which follow the nulls; keys for numbers, binary values for
-        strings.
+        The valid values, which follow the nulls; keys for numbers, binary values for strings.
     is_ascending
         The values are sorted, as they should be: they can be searched by bisection.
     texts
@@ -904,7 +907,7 @@ class _Page(NamedTuple):
         if isinstance(self.present, np.ndarray):
             starts, stops = (np.searchsorted(self.present, keys, side) for side in _SIDES)
             return rows[spread(starts, stops - starts)]
-        if len(keys) * _BISECTED > len(self.present):
+        if len(keys) * _BISECTION_VALUES > len(self.present):
             return self.rows[_passing(condition, self.values)]
         firsts = [self._place([key], "left") for key in keys]
         ends = [self._end(first, [key]) for first, key in zip(firsts, keys, strict=True)]
@@ -919,7 +922,7 @@ class _Page(NamedTuple):
         return self._place(key, "right") if all(same) else first + same[0]
 
     def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
-        """Return the index at which a key sorts among the values that are not null."""
+        """Return the index at which a key sorts among the valid values."""
         if isinstance(self.present, np.ndarray):
             return int(self.present.searchsorted(key, side)[0])
         if self.texts is not None:

@@ -53,7 +53,7 @@ from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
 # Specification: "FM" in ``docs/format/indices.md``.
 
 SEPARATOR: Final = 0xFF
-"""Follows each text; UTF-8 does not contain this byte."""
+"""Follows each text; UTF-8 lacks this byte."""
 
 END: Final = 0
 """Follows the last text."""
@@ -77,7 +77,7 @@ _ROWS, _STARTS, _COUNTS = "row_ids", "doc_start_positions", "c_table"
 _TOPOLOGY = "tree_topology"
 _BYTES = 256
 _LEAF = 1
-_MOST_SHIFT = 20
+_MAX_SHIFT = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +206,7 @@ class FMPartition:
     def _shift(self) -> int:
         """Return the binary logarithm of the rows per sample."""
         rate = self.file.number("sa_sample_rate", least=1)
-        if rate.bit_count() != 1 or rate > 1 << _MOST_SHIFT:
+        if rate.bit_count() != 1 or rate > 1 << _MAX_SHIFT:
             raise self.file.corrupt("metadata 'sa_sample_rate'", "a power of two", f"{rate}")
         return rate.bit_length() - 1
 
@@ -265,8 +265,8 @@ def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
 # --- FM, built: join texts, sort their suffixes, and build a wavelet tree of the transform ---
 # Specification: "FM" in ``docs/format/indices.md``.
 
-_MOST_TEXTS: Final = 10_000
-_MOST_BYTES: Final = 1 << 22
+_MAX_TEXTS: Final = 10_000
+_MAX_BYTES: Final = 1 << 22
 """Maximum texts and bytes of a partition: larger partitions sort at half the speed."""
 
 _MEMORY_PER_BYTE: Final = 16
@@ -274,12 +274,12 @@ _MEMORY_PER_BYTE: Final = 16
 
 _RATE: Final = 32
 _BLOCK_BYTES: Final = 1 << 15
-_DEEPEST: Final = 32
+_MAX_CODE_BITS: Final = 32
 """Maximum bits of a code: codes are stored as 32-bit numbers."""
 
 
 class Texts(NamedTuple):
-    """Texts of adjacent rows, without nulls.
+    """Valid texts of adjacent rows.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def partition_name(number: int) -> str:
 
 def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator[list[Texts]]:
     """Cut a stream of texts into partitions, by number of texts, bytes and memory."""
-    most_bytes = max(1, min(_MOST_BYTES, memory_limit // _MEMORY_PER_BYTE))
+    max_bytes = max(1, min(_MAX_BYTES, memory_limit // _MEMORY_PER_BYTE))
     kept: list[Texts] = []
     texts = size = 0
     for arrived in texts_of_rows:
@@ -311,13 +311,13 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
         while len(rest.rows):
             ends = np.cumsum(rest.sizes + 1)
             # The text that exceeds the limit is the last of its partition.
-            filled = int(np.searchsorted(ends, most_bytes - size)) + 1
-            count = min(filled, _MOST_TEXTS - texts, len(rest.rows))
+            filled = int(np.searchsorted(ends, max_bytes - size)) + 1
+            count = min(filled, _MAX_TEXTS - texts, len(rest.rows))
             used = int(ends[count - 1]) - count
             kept.append(Texts(rest.rows[:count], rest.sizes[:count], rest.data[:used]))
             rest = Texts(rest.rows[count:], rest.sizes[count:], rest.data[used:])
             texts, size = texts + count, size + used + count
-            if texts == _MOST_TEXTS or size >= most_bytes:
+            if texts == _MAX_TEXTS or size >= max_bytes:
                 yield kept
                 kept, texts, size = [], 0, 0
     if kept:
@@ -326,7 +326,7 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
 
 def is_small(partition: FMPartition) -> bool:
     """Return whether a partition is less than half full."""
-    few = 2 * len(partition.rows) < _MOST_TEXTS and 2 * partition.size < _MOST_BYTES
+    few = 2 * len(partition.rows) < _MAX_TEXTS and 2 * partition.size < _MAX_BYTES
     return few and not partition.has_zeros
 
 
@@ -530,7 +530,7 @@ def _huffman(counts: Int64s) -> Any:
             depth = max(first[2], second[2]) + 1
             heapq.heappush(heap, (first[0] + second[0], number, depth, (first[3], second[3])))
             number += 1
-        if heap[0][2] <= _DEEPEST:
+        if heap[0][2] <= _MAX_CODE_BITS:
             return heap[0][3]
         counts = (counts + 1) // 2
 
@@ -557,12 +557,12 @@ def _blocks(words: Sequence[UInt64s], owners: Int64s, sizes: Int64s) -> pa.Table
 
 
 # --- FM, searched: find the rows whose text contains a given string ---------------------
-# The index does not store which rows are null: it cannot answer negated conditions.
+# The index omits which rows are null: it cannot answer negated conditions.
 
-_FEW_FOUND: Final = 64
+_MIN_LOCATED: Final = 64
 """Number of occurrences that are always located, even in short texts."""
 
-_SURPRISE: Final = 0.6
+_LETTER_INFORMATION: Final = 0.6
 """Bits of information of a letter after known letters, divided by a letter's alone: in English,
 about 2.5 and 4.2 bits."""
 
@@ -613,15 +613,16 @@ class OpenedFM(ScalarIndex):
     def estimate(self, query: IndexQuery) -> int:
         """Estimate the texts with the rarest word, from byte frequencies corrected for English."""
         likely = [
-            self._size * float(np.prod(self._shares[np.frombuffer(word, np.uint8)])) ** _SURPRISE
+            self._size
+            * float(np.prod(self._shares[np.frombuffer(word, np.uint8)])) ** _LETTER_INFORMATION
             for word in _words(query)
         ]
         return min(self._texts, int(min(likely)) + 1)
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows; one read per partition that is not cached.
+        """Find rows; one read per uncached partition.
 
-        A word with very many occurrences in a partition is not located: all rows of the partition
+        A word with very many occurrences in a partition is skipped: all rows of the partition
         are candidates.
         """
         exact = isinstance(query, HasText) and not nulls
@@ -633,7 +634,7 @@ class OpenedFM(ScalarIndex):
             exact = exact and texts is not None
             rows = partition.rows if texts is None else partition.rows[texts]
             found.append(rows[rows != DEAD_ROW])
-        # Rows of an inexact answer are tested, so that null rows do not matter.
+        # Rows of an inexact answer are tested, so that null rows may be missing.
         unknown = NO_ROWS if nulls else None
         return Candidates(RowSet.of(np.concatenate(found)), unknown, exact)
 
@@ -648,14 +649,14 @@ class OpenedFM(ScalarIndex):
         return text
 
     def _matching(self, number: int, partition: FMPartition, query: IndexQuery) -> Int64s | None:
-        """Return the texts with all words of a query, ascending; None if no word was located."""
+        """Return the texts with all words of a query, ascending; ``None`` if all were skipped."""
         text = self._text(number)
         chosen: Int64s | None = None
         for word in _words(query):
             first, stop = find_pattern(text.tree, word)
             if first == stop:
                 return np.empty(0, np.int64)
-            few = stop - first <= max(_FEW_FOUND, partition.size // _BYTES_PER_STEP)
+            few = stop - first <= max(_MIN_LOCATED, partition.size // _BYTES_PER_STEP)
             places = locate_rows(text.tree, text.samples, first, stop) if few else None
             if places is None:
                 continue
@@ -711,7 +712,7 @@ class SubstringIndex(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Store the new rows of texts; texts of deleted rows stay, without a row."""
+        """Store the new rows of texts; texts of deleted rows stay as ``DEAD_ROW``."""
         if segment.entry.index_version != _VERSION:
             return None
         for number, partition in enumerate(_partitions(segment)):
@@ -727,7 +728,7 @@ class SubstringIndex(IndexKind):
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
         """Copy large partitions, and build small partitions and the source again.
 
-        The build takes no parameters. A segment without texts has one empty partition.
+        An empty segment has one empty partition.
         """
         partitions = [one for segment in given.segments for one in _partitions(segment) if one.size]
         source = given.source

@@ -47,7 +47,7 @@ from glaive.index.segment import Segment, SegmentWriter
 # Specification: "JSON" in ``docs/format/indices.md``.
 
 _FLOAT = 0x60
-"""JSONB type of a number that is not an integer, in the first byte of its payload."""
+"""JSONB type of a floating-point number, in the first byte of its payload."""
 
 
 _STORED = (
@@ -79,7 +79,7 @@ class MemberSource:
     def of(cls, documents: IndexSource, path: str, otherwise: pa.DataType | None = None) -> Self:
         """Read documents until one has the member; its type must be the type of all.
 
-        If no document has the member, its type is ``otherwise``, by default string.
+        If all documents lack the member, its type is ``otherwise``, by default string.
         """
         field, stored = documents.field, documents.field.type
         if not any(test(stored) for test in _STORED):
@@ -206,7 +206,7 @@ class JsonPath(IndexKind):
         """Build an index of the target kind over the values of a member.
 
         Parameters are ``path`` (name of the member), ``target_index_type`` (the target kind), and
-        the parameters of that kind. All values that are not null must have one type.
+        the parameters of that kind. All valid values must have one type.
         """
         path, target = parameters.get(_PATH), parameters.get(_TARGET, "btree")
         if not isinstance(path, str) or _MEMBER.fullmatch(path) is None:

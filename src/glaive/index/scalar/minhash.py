@@ -112,7 +112,7 @@ class MinHashParams:
         Raises
         ------
         CorruptFileError
-            The message cannot be parsed, or has wrong values.
+            The message is invalid, or has wrong values.
         UnsupportedFeatureError
             The version of the signatures is unknown.
         """
@@ -190,7 +190,7 @@ _STEP, _FIRST_MIX, _SECOND_MIX = (
 _VOCABULARY_BYTES: Final = 64 << 20
 """Maximum bytes of distinct tokens before the vocabulary is reset."""
 
-_TEXTS_AT_ONCE: Final = 1 << 13
+_BATCH_TEXTS: Final = 1 << 13
 """Texts whose shingles are computed at a time."""
 
 
@@ -202,7 +202,7 @@ class SignedTexts(NamedTuple):
 
 
 class TextSigner:
-    """Computes signatures of texts. Not safe to share between threads."""
+    """Computes signatures of texts. Use an object in one thread only."""
 
     def __init__(self, params: MinHashParams) -> None:
         self._params = params
@@ -216,8 +216,8 @@ class TextSigner:
         Cost: some kernel steps per token, and one per shingle and value of a signature.
         """
         parts = [
-            self._sign(texts[start : start + _TEXTS_AT_ONCE], start)
-            for start in range(0, len(texts), _TEXTS_AT_ONCE)
+            self._sign(texts[start : start + _BATCH_TEXTS], start)
+            for start in range(0, len(texts), _BATCH_TEXTS)
         ]
         if not parts:
             return SignedTexts(
@@ -284,8 +284,8 @@ def _permutations(values: int) -> Permutations:
 # --- MINHASHLSH, searched: texts that share a band with a query, by distance ------------
 # Specification: "MINHASHLSH" in ``docs/format/indices.md``.
 
-_SIGNATURES_AT_ONCE: Final = 1 << 15
-_BAND_ROWS_AT_ONCE: Final = 1 << 20
+_BATCH_SIGNATURES: Final = 1 << 15
+_BATCH_BAND_ROWS: Final = 1 << 20
 
 
 class SimilarTexts(NamedTuple):
@@ -335,7 +335,7 @@ class OpenedMinHash(OpenedIndex):
         return int(files.last_keys.nbytes) + files.signatures.nbytes + files.bands.nbytes
 
     def signature(self, text: str) -> UInt16s | None:
-        """Return the signature of a query; None if the query has no tokens."""
+        """Return the signature of a query; ``None`` for a query without tokens."""
         signed = TextSigner(self.params).sign(pa.array([text], pa.large_string()))
         return signed.signatures[0] if len(signed.texts) else None
 
@@ -347,12 +347,12 @@ class OpenedMinHash(OpenedIndex):
         Raises
         ------
         CorruptFileError
-            A band refers to a text that does not exist, or a value is null.
+            A band refers to a missing text, or a value is null.
         """
         keys = band_keys(signature[None, :], self.params.num_bands)[0]
         texts = self._texts_of(keys)
-        for start in range(0, len(texts), _SIGNATURES_AT_ONCE):
-            some = texts[start : start + _SIGNATURES_AT_ONCE].astype(np.int64)
+        for start in range(0, len(texts), _BATCH_SIGNATURES):
+            some = texts[start : start + _BATCH_SIGNATURES].astype(np.int64)
             rows, stored = self._files.signatures.take(["_rowid", "signature"], some)
             self._files.signatures.check_present(rows)
             known = signatures_of(self._files.signatures, stored, self.params)
@@ -368,7 +368,7 @@ class OpenedMinHash(OpenedIndex):
             wanted[start:stop] = True  # one iteration per band
         found = [np.empty(0, np.uint32)]
         pages = np.flatnonzero(wanted)
-        step = max(1, _BAND_ROWS_AT_ONCE // size)
+        step = max(1, _BATCH_BAND_ROWS // size)
         for at in range(0, len(pages), step):
             ranges = rows_of_pages(pages[at : at + step], size, bands.num_rows)
             for stored, numbers in bands.read_ranges([(("band_key", "doc_id"), ranges)]):
@@ -507,9 +507,8 @@ def _files(segment: Segment, params: MinHashParams) -> MinHashFiles:
     signatures.check(_rowid=pa.uint64(), signature=pa.list_(pa.uint16(), params.num_hashes))
     bands.check(band_key=pa.uint64(), doc_id=pa.uint32())
     for file in (signatures, bands):
-        said = file.metadata.get(_DETAILS_TYPE, "")
         try:
-            content = bytes.fromhex(said)
+            content = bytes.fromhex(file.metadata.get(_DETAILS_TYPE, ""))
         except ValueError as error:
             expected = "hexadecimal digits"
             raise file.corrupt(f"metadata {_DETAILS_TYPE!r}", expected, str(error)) from error
@@ -556,7 +555,7 @@ def _write(
 ) -> BuiltSegment:
     """Write signatures in the given order, then the sorted bands."""
     details = params.encoded()
-    said = {_DETAILS_TYPE: details.hex(), _VERSION: "0"}
+    metadata = {_DETAILS_TYPE: details.hex(), _VERSION: "0"}
     kind: Any = pa.list_(pa.uint16(), params.num_hashes)
     stored: pa.Field[Any] = pa.field(
         "signature", kind, nullable=False,
@@ -564,7 +563,7 @@ def _write(
     )  # fmt: skip
     schema = pa.schema([pa.field("_rowid", pa.uint64(), nullable=False), stored])
     file = out.create(SIGNATURES, schema)
-    file.add_metadata(said)
+    file.add_metadata(metadata)
     count = [0]
 
     def bands() -> Iterator[ValueBatch]:
@@ -581,12 +580,12 @@ def _write(
 
     with sorted_runs(bands(), memory_limit) as runs:
         file.finish()
-        _write_bands(merged(runs, memory_limit), {**said, COUNT: str(count[0])}, out)
+        _write_bands(merged(runs, memory_limit), {**metadata, COUNT: str(count[0])}, out)
     return BuiltSegment(_TYPE_URL, details)
 
 
 def _write_bands(
-    batches: Iterator[ValueBatch], said: Mapping[str, str], out: SegmentWriter
+    batches: Iterator[ValueBatch], metadata: Mapping[str, str], out: SegmentWriter
 ) -> None:
     fields = [
         pa.field(name, kind, nullable=False, metadata=_PLAIN)
@@ -607,7 +606,7 @@ def _write_bands(
         pages.append(keys[-1:])
     last_keys = np.concatenate([np.empty(0, np.uint64), *pages])
     number = file.add_buffer(last_keys.astype("<u8").tobytes())
-    file.add_metadata({**said, PAGE_ROWS: str(_PAGE_ROWS), PAGE_TABLE: str(number)})
+    file.add_metadata({**metadata, PAGE_ROWS: str(_PAGE_ROWS), PAGE_TABLE: str(number)})
     file.finish()
 
 

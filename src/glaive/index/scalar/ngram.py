@@ -70,7 +70,7 @@ def trigrams_of(texts: Any) -> tuple[UInt32s, Int64s]:
     Parameters
     ----------
     texts
-        Strings; a null has no trigrams.
+        Strings; a null counts as empty.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
     plain: Any = pc.replace_substring(filled, "\0", " ")
     listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
     whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))
-    # Like other text indices, replace bytes that are not UTF-8.
+    # Like other text indices, replace bytes of invalid UTF-8.
     text = whole[0].as_buffer().to_pybytes().decode(errors="replace")
     encoded = fold(lower_case(text)).encode()
     folded = np.frombuffer(encoded, np.uint8)
@@ -124,7 +124,7 @@ def certain_trigrams(word: str) -> UInt32s:
 
 # --- Words that a text must contain to match a regular expression ----------------------
 # Only plain characters count that are adjacent, and outside of groups, alternatives and
-# repetitions. An expression with an unknown construct yields no words.
+# repetitions. An expression with an unknown construct yields an empty list.
 #
 # Specification: "NGRAM" in ``docs/format/indices.md``.
 
@@ -166,8 +166,8 @@ def required_words(pattern: str) -> list[str]:
 
 # --- NGRAM, searched: rows that contain all trigrams of a word --------------------------
 #
-# Like pylance, glaive does not answer equality and nulls: the index may lack rows. A compaction may
-# move rows without rebuilding indices; the next compaction by pylance then loses these rows.
+# Like pylance, glaive leaves equality and nulls to scans: the index may lack rows. A compaction may
+# move rows and leave indices as they are; the next compaction by pylance then loses these rows.
 #
 # Specification: "NGRAM" in ``docs/format/indices.md``.
 
@@ -264,7 +264,7 @@ class NGram(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the sets; trigrams without surviving rows keep an empty set."""
+        """Rebuild the sets; a set may become empty, but stays."""
         file = segment.open(POSTINGS)
         _check_columns(file)
         schema = pa.schema([file.schema.field(name) for name in ("tokens", "posting_list")])
@@ -288,7 +288,7 @@ class NGram(IndexKind):
         return pa.string()
 
     def write(self, given: Entries, out: SegmentWriter) -> BuiltSegment:
-        """Sort the trigrams of the source within its memory limit; takes no parameters.
+        """Sort the trigrams of the source within its memory limit.
 
         Joins the sets of equal trigrams of the segments: all encoded sets are in memory.
         """

@@ -69,7 +69,7 @@ def _is_object(kind: pa.DataType) -> bool:
 
 
 def bytes_of(values: Any) -> Any:
-    """View strings as binary values; return other arrays unchanged. Copies nothing."""
+    """View strings as binary values; return other arrays unchanged."""
     kind = values.type
     if pa.types.is_string(kind):
         return values.view(pa.binary())
@@ -80,7 +80,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
     """Return the keys of an array of a sortable type; keys of nulls are arbitrary.
 
     Keys of strings, binary values and decimals are Python objects. Use them for page bounds and
-    query constants, not for columns.
+    query constants only: columns have too many values.
     """
     kind: Any = values.type
     if is_number(kind):
@@ -91,7 +91,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:
-    """Return the distinct keys of the values that are not null, ascending."""
+    """Return the distinct keys of the valid values, ascending."""
     keys = sort_keys(values.drop_null() if values.null_count else values)
     return ascending(keys)
 
@@ -103,7 +103,7 @@ def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -
 
 
 def key_of(value: Any) -> SortKeys:
-    """Return the key of a scalar that is not null, in an array of one."""
+    """Return the key of a valid scalar, in an array of one."""
     return sort_keys(pa.repeat(value, 1))
 
 
@@ -141,7 +141,7 @@ def _numbers(values: Any) -> NDArray[Any]:
 
 
 def ascends(values: Any) -> bool:
-    """Return whether an array of a sortable type has no nulls and is sorted."""
+    """Return whether all values of an array of a sortable type are valid and sorted."""
     if values.null_count:
         return False
     if is_number(values.type):
@@ -155,7 +155,7 @@ def ascends(values: Any) -> bool:
 
 
 def group_starts(values: Any) -> Int64s:
-    """Return the starts of distinct values in a sorted array, which has no nulls or only nulls."""
+    """Return the starts of distinct values in a sorted array, all valid or all null."""
     if not len(values):
         return np.empty(0, np.int64)
     if values.null_count:
@@ -166,7 +166,7 @@ def group_starts(values: Any) -> Int64s:
     else:
         import pyarrow.compute as pc
 
-        if pa.types.is_decimal(values.type):  # Arrow does not compare negative scales
+        if pa.types.is_decimal(values.type):  # Arrow refuses to compare negative scales
             values = values.view(pa.binary(values.type.byte_width))
         different: Any = pc.not_equal(values[1:], values[:-1])
         changes = np.asarray(different)
@@ -194,7 +194,7 @@ def is_hashed(kind: pa.DataType) -> bool:
 
 
 def hash_values(values: Any) -> UInt64s:
-    """Hash the bytes of values of a hashed type by XXH64; no value may be null."""
+    """Hash the bytes of valid values of a hashed type by XXH64."""
     from glaive.kernels.hashing import hash_strings
     from glaive.kernels.strings import Strings
 
@@ -213,14 +213,14 @@ def hash_values(values: Any) -> UInt64s:
     return hash_strings(Strings(ends, 64, as_buffer(np.ascontiguousarray(words))), count)
 
 
-# --- Smallest and largest values of zones, without nulls and NaN ------------------------
+# --- Smallest and largest values of zones; nulls and NaN are skipped --------------------
 # Specification: "ZONEMAP" in ``docs/format/indices.md``.
 
 
 class _Part(NamedTuple):
     """Number, smallest and largest value, and number of NaN of some zones.
 
-    Number types store keys until the end; ``absent`` flags zones without a value.
+    Number types store keys until the end; ``absent`` flags zones of nulls and NaN only.
     """
 
     zones: Int64s
@@ -283,7 +283,7 @@ class Extremes:
 
 
 def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
-    """Concatenate flags of several parts; None is a part without set flags."""
+    """Concatenate flags of several parts; ``None`` is a part of ``False``."""
     if all(flags is None for flags, _ in parts):
         return None
     return np.concatenate(
@@ -292,7 +292,7 @@ def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
 
 
 def _is_nan(values: Any) -> Flags:
-    """Return flags of floats that are NaN and not null."""
+    """Return flags of valid floats that are NaN."""
     words = float_order(sort_keys(values))
     flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
     return flags
@@ -314,12 +314,12 @@ def _reduced(
     lows, highs
         Keys of numbers, or other values.
     absent
-        Flags of keys of nulls; None: no nulls.
+        Flags of keys of nulls; ``None`` if all are valid.
 
     Returns
     -------
     tuple
-        Smallest and largest values, and flags of ranges without a value.
+        Smallest and largest values, and flags of ranges of nulls only.
     """
     if not isinstance(lows, np.ndarray):
         return *_reduced_objects(lows, highs, starts), None

@@ -52,7 +52,7 @@ def check_geometries(field: pa.Field[Any]) -> GeometryType:
     Raises
     ------
     UnsupportedFeatureError
-        The column has no geometries that can be indexed.
+        The column has other values, or geometries of an unsupported layout.
     """
     kind = geometry_type(field)
     if kind is None or kind.layout not in (*DEPTHS, BOX):
@@ -66,7 +66,7 @@ def check_geometries(field: pa.Field[Any]) -> GeometryType:
 
 
 def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
-    """Return the box of each geometry, and flags of geometries that are not null or empty.
+    """Return the box of each geometry, and flags that are ``False`` for null or empty geometries.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
     Returns
     -------
     tuple
-        Boxes (undefined where the flag is False), and flags.
+        Boxes (undefined where the flag is ``False``), and flags.
     """
     layout = check_geometries(field).layout
     there = np.asarray(values.is_valid())
@@ -132,7 +132,7 @@ BOXES: Final = "boxes"
 ROW: Final = "row"
 _RECORD: Final = np.dtype([(BOXES, np.float64, 4), (ROW, np.uint64)])
 _AXIS_BITS: Final = 16
-_READ: Final = 1 << 16
+_SORTED_BOXES: Final = 1 << 16
 _WHAT: Final = "boxes of an index"
 
 
@@ -147,7 +147,7 @@ class BoxCollector:
     Raises
     ------
     StoreError
-        The temporary file cannot be created or written.
+        The system fails to create or write the temporary file.
     """
 
     def __init__(self, memory_limit: int) -> None:
@@ -165,7 +165,7 @@ class BoxCollector:
             self._file.close()
 
     def add(self, boxes: Boxes, rows: RowNumbers) -> None:
-        """Add boxes without NaN."""
+        """Add boxes of numbers; NaN is invalid."""
         if not len(boxes):
             return
         records = np.empty(len(boxes), _RECORD)
@@ -208,7 +208,7 @@ class SortedBoxes:
 
     def batches(self, multiple: int) -> Iterator[Any]:
         """Yield all records in order, in arrays of a multiple of rows; the last may be shorter."""
-        rows = max(1, _READ // multiple) * multiple
+        rows = max(1, _SORTED_BOXES // multiple) * multiple
         waiting = np.empty(0, np.uint64)
         with sorted_runs(self._places(), self._limit) as runs:
             for _, numbers in merged(runs, self._limit):
@@ -221,8 +221,8 @@ class SortedBoxes:
 
     def _places(self) -> Iterator[ValueBatch]:
         """Yield the position of each box on the curve, and its number."""
-        for start in range(0, len(self), _READ):
-            boxes = np.asarray(self._records[start : start + _READ][BOXES])
+        for start in range(0, len(self), _SORTED_BOXES):
+            boxes = np.asarray(self._records[start : start + _SORTED_BOXES][BOXES])
             places = pa.array(hilbert_order(boxes, self._bounds))
             yield ValueBatch(places, np.arange(start, start + len(boxes), dtype=np.uint64))
 
@@ -233,7 +233,7 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
     Parameters
     ----------
     boxes
-        Boxes without NaN; infinite coordinates count as the border.
+        Boxes of numbers; infinite coordinates count as the border.
     bounds
         Bounds of the curve: lowest x and y, highest x and y.
     """
@@ -269,13 +269,13 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
 
 ITEMS: Final = "num_items"
 _BOX, _ROW = "bbox", "id"
-_ROWS_AT_ONCE: Final = 1 << 20
+_BATCH_ROWS: Final = 1 << 20
 """Boxes to read and compare at a time."""
 
-_FEW_BOXES: Final = 1 << 20
+_SMALL_FILE_BOXES: Final = 1 << 20
 _BOXES_PER_BYTE: Final = 8
 """Maximum geometries of a small file, and per byte of a larger file: equal boxes compress well,
-but row numbers do not."""
+but row numbers compress badly."""
 
 _TEST_BYTES: Final = 4096
 """Approximate bytes that a scan reads in the time of a geometry test."""
@@ -305,10 +305,10 @@ def stored_items(file: IndexFile) -> int:
     Raises
     ------
     CorruptFileError
-        The file has fewer rows, or cannot hold so many geometries.
+        The file has fewer rows, or too few bytes for so many geometries.
     """
     items = file.number(ITEMS)
-    most = min(file.num_rows, max(_FEW_BOXES, _BOXES_PER_BYTE * file.size))
+    most = min(file.num_rows, max(_SMALL_FILE_BOXES, _BOXES_PER_BYTE * file.size))
     if items > most:
         raise file.corrupt(f"metadata {ITEMS!r}", f"at most {most}", f"{items}")
     return items
@@ -383,7 +383,9 @@ class OpenedRTree(ScalarIndex):
             extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
             shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
         # Boxes of points and of axis-parallel lines have no extent: assume one row per page.
-        shares = np.where(_meeting(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0)
+        shares = np.where(
+            _overlapping(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0
+        )
         return min(items, int(np.ceil(shares.sum() * size)))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
@@ -399,10 +401,10 @@ class OpenedRTree(ScalarIndex):
         boxes, size, items = self._pages
         if not items:
             return []
-        pages = np.flatnonzero(_meeting(boxes, query)) if len(boxes) else np.zeros(1, np.int64)
+        pages = np.flatnonzero(_overlapping(boxes, query)) if len(boxes) else np.zeros(1, np.int64)
         if not len(pages):
             return []
-        step = max(1, _ROWS_AT_ONCE // size)
+        step = max(1, _BATCH_ROWS // size)
         return [
             rows_of_pages(pages[start : start + step], size, items)
             for start in range(0, len(pages), step)
@@ -411,10 +413,10 @@ class OpenedRTree(ScalarIndex):
     def _find(self, query: MeetsBox, ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
         for stored, rows in self._file.read_ranges([((_BOX, _ROW), ranges)]):
             self._file.check_present(rows)
-            yield np.asarray(rows)[_meeting(boxes_of(self._file, stored), query)]
+            yield np.asarray(rows)[_overlapping(boxes_of(self._file, stored), query)]
 
 
-def _meeting(boxes: Boxes, query: MeetsBox) -> Flags:
+def _overlapping(boxes: Boxes, query: MeetsBox) -> Flags:
     """Return flags of boxes that share a point with the query's box."""
     x, y, right, top = query.bounds
     flags: Flags = (boxes[:, 0] <= right) & (boxes[:, 2] >= x)
@@ -432,7 +434,7 @@ PAGES: Final = "page_data.lance"
 NULLS: Final = "nulls.lance"
 _BOX_COLUMNS: Final = "bbox"
 _PAGE_SIZE: Final = "page_size"
-_DEFAULT_PAGE: Final = 4096
+_DEFAULT_PAGE_SIZE: Final = 4096
 _READ_ROWS: Final = 1 << 16
 _MERGE_BYTES: Final = 256 << 20
 _SCHEMA: Final = pa.schema(
@@ -450,7 +452,7 @@ _SCHEMA: Final = pa.schema(
 
 @index_kind
 class RTree(IndexKind):
-    """Bounding boxes of geometries, in a tree. No reader rebuilds the tree for moved rows."""
+    """Bounding boxes of geometries, in a tree. After rows moved, it has to be built again."""
 
     name: ClassVar[str] = "rtree"
     title: ClassVar[str] = "RTREE"
@@ -461,7 +463,7 @@ class RTree(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Drop deleted rows; None if rows move: pylance does not update addresses either."""
+        """Drop deleted rows; return ``None`` if rows move, as pylance does."""
         if address_map.moves:
             return None
         pages = _open_pages(segment)
@@ -486,11 +488,11 @@ class RTree(IndexKind):
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Return the numbers of pages and boxes, and the bounds of all boxes."""
         file = _open_pages(segment)
-        said = file.metadata.get(_BOX_COLUMNS, "")
+        text = file.metadata.get(_BOX_COLUMNS, "")
         try:
-            bounds = json.loads(said)
+            bounds = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise file.corrupt(f"metadata {_BOX_COLUMNS!r}", "JSON", f"{said!r:.80}") from error
+            raise file.corrupt(f"metadata {_BOX_COLUMNS!r}", "JSON", f"{text!r:.80}") from error
         numbers = {name: file.number(name) for name in ("num_pages", ITEMS)}
         return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX_COLUMNS: bounds}
 
@@ -515,14 +517,14 @@ class RTree(IndexKind):
 
 
 def _page_size(parameters: Mapping[str, Any]) -> int:
-    size = integer(parameters, _PAGE_SIZE, _DEFAULT_PAGE)
+    size = integer(parameters, _PAGE_SIZE, _DEFAULT_PAGE_SIZE)
     if size < 2:
         raise OptionError(f"{_PAGE_SIZE}: expected at least 2, found {size}")
     return size
 
 
 def _stored_page_size(file: IndexFile) -> int:
-    return file.number(_PAGE_SIZE, _DEFAULT_PAGE, least=2)
+    return file.number(_PAGE_SIZE, _DEFAULT_PAGE_SIZE, least=2)
 
 
 def _open_pages(segment: Segment) -> IndexFile:

@@ -22,11 +22,12 @@ from glaive.config import settings
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import ValueBatch
 from glaive.index.scalar.ordering import bytes_of, is_number, sort_keys, values_of_keys
+from glaive.index.segment import FIRST_WINDOW_ROWS, WINDOW_GROWTH
 from glaive.io.failures import spilling
 from glaive.process import Origin
 from glaive.types import MAX_OFFSET, Int64s, items_of
 
-_SAMPLE = 4096
+_SAMPLE_VALUES = 4096
 """Number of values examined for repetitions."""
 
 _PREFIX = 8
@@ -61,7 +62,7 @@ def sorted_batch(batch: ValueBatch) -> ValueBatch:
 
 
 def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
-    """Return sorted keys and their old positions; None if the keys were sorted."""
+    """Return sorted keys and their old positions; ``None`` if the keys were sorted."""
     if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
         return keys, None
     low, high = int(keys.min()), int(keys.max())
@@ -82,12 +83,14 @@ def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
 
 
 def _sorted_objects(values: Any) -> tuple[Any, Int64s]:
-    """Sort values that are not null and not numbers; return their old positions, too."""
+    """Sort valid values of other types than numbers; return their old positions, too."""
     binary = bytes_of(values)
     kind = binary.type
-    if len(values) <= _SAMPLE or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    if len(values) <= _SAMPLE_VALUES or not (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    ):
         order = _order(values)
-    elif len(binary[:_SAMPLE].unique()) < _SAMPLE // 2:
+    elif len(binary[:_SAMPLE_VALUES].unique()) < _SAMPLE_VALUES // 2:
         return _sorted_repeated(values)
     else:
         order = _order_of_texts(binary)
@@ -121,7 +124,7 @@ def _order_of_texts(values: Any) -> Int64s:
     same = np.concatenate((np.zeros(1, np.bool_), ordered[1:] == ordered[:-1]))
     tied = same.copy()
     tied[:-1] |= same[1:]
-    # Ties without further bytes are equal strings, or differ by trailing zero bytes.
+    # Ties of short strings are equal, or differ by trailing zero bytes.
     tied &= more[order] | bool((keys & np.uint64(0xFF) == 0).any())
     at = np.flatnonzero(tied)
     if not len(at):
@@ -171,16 +174,14 @@ def _common(first: bytes, second: bytes) -> int:
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _WHAT: Final = "values of an index, which exceed memory_limit,"
-_COPIES = 5
+_MEMORY_PER_BYTE = 5
 """Approximate memory for sorting, as a multiple of the values with their rows."""
 
-_LEAST_WINDOW = 1024
+_MIN_WINDOW_ROWS = 1024
 """Minimum rows of a run to read at a time."""
 
-_FIRST_WINDOW, _GROWTH = 256, 8
-"""Maximum rows of a run's first window, and maximum growth of each next window."""
 
-_LEAST_WINDOW_BYTES = 2**28
+_MIN_WINDOWS_BYTES = 2**28
 """Maximum bytes of the minimum windows of all runs: for long strings, windows have fewer rows."""
 
 
@@ -237,18 +238,18 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
     """Sort all rows into runs; one run in memory if the memory limit allows (context manager).
 
     Spilled runs are Arrow IPC files in a temporary folder, which exists from the first spill to the
-    end. Mapped files have no names where the system allows it.
+    end. Where the system allows it, mapped files are unlinked.
 
     Raises
     ------
     StoreError
-        A run could not be written.
+        The system fails to write a run.
     """
     folder: Path | None = None
     runs: list[SortedRun] = []
     with ExitStack() as stack:
         pending = _Pending()
-        limit = max(1, memory_limit // _COPIES)
+        limit = max(1, memory_limit // _MEMORY_PER_BYTE)
         for batch in batches:
             if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
@@ -264,7 +265,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
 
 
 def _remove(folder: Path, origin: Origin) -> None:
-    """Remove a folder as far as possible, without raising: an error could hide another one."""
+    """Remove a folder as far as possible; ignore errors, because they could hide another one."""
     if not origin.is_here:
         return
     try:
@@ -309,7 +310,7 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
 # --- merging ------------------------------------------------------------------------------
 
 
-class _Room(NamedTuple):
+class _WindowLimits(NamedTuple):
     """Limits of a window of a run: rows (from the run's size) and bytes."""
 
     rows: int
@@ -319,7 +320,7 @@ class _Room(NamedTuple):
         """Return the rows of the next window, from the decoded bytes of the last window."""
         rows = len(batch.rows)
         per_row = max(1, (batch.values.nbytes + batch.rows.nbytes) // max(1, rows))
-        return max(1, min(self.rows, _GROWTH * rows, self.nbytes // per_row))
+        return max(1, min(self.rows, WINDOW_GROWTH * rows, self.nbytes // per_row))
 
 
 class _Window(NamedTuple):
@@ -331,15 +332,15 @@ class _Window(NamedTuple):
     rows: int
 
     @classmethod
-    def of(cls, run: SortedRun, start: int, rows: int, room: _Room) -> Self:
+    def of(cls, run: SortedRun, start: int, rows: int, limits: _WindowLimits) -> Self:
         """Read ``rows`` rows."""
         stop = min(run.num_rows, start + rows)
         batch = run.read(start, stop)
-        return cls(run, batch, stop, room.rows_after(batch))
+        return cls(run, batch, stop, limits.rows_after(batch))
 
-    def after(self, room: _Room) -> _Window:
+    def after(self, limits: _WindowLimits) -> _Window:
         """Read the next window."""
-        return _Window.of(self.run, self.next, self.rows, room)
+        return _Window.of(self.run, self.next, self.rows, limits)
 
     @property
     def is_last(self) -> bool:
@@ -363,21 +364,25 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
     rows = sum(run.num_rows for run in runs)
     per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
     each = per_row * max(1, len(runs))
-    least = max(1, min(_LEAST_WINDOW, _LEAST_WINDOW_BYTES // each))
-    window = max(least, memory_limit // _COPIES // each)
+    minimum = max(1, min(_MIN_WINDOW_ROWS, _MIN_WINDOWS_BYTES // each))
+    window = max(minimum, memory_limit // _MEMORY_PER_BYTE // each)
     for run in runs:
         for start in range(0, run.nulls, window):
             yield run.read(start, min(run.nulls, start + window))
-    most = min(memory_limit // _COPIES, settings.max_decoded_bytes_per_page // _GROWTH)
-    room = _Room(window, most // max(1, len(runs)))
-    first = min(window, _FIRST_WINDOW)
-    windows = [_Window.of(run, run.nulls, first, room) for run in runs if run.nulls < run.num_rows]
+    most = min(
+        memory_limit // _MEMORY_PER_BYTE, settings.max_decoded_bytes_per_page // WINDOW_GROWTH
+    )
+    limits = _WindowLimits(window, most // max(1, len(runs)))
+    first = min(window, FIRST_WINDOW_ROWS)
+    windows = [
+        _Window.of(run, run.nulls, first, limits) for run in runs if run.nulls < run.num_rows
+    ]
     while windows:
-        taken, windows = _up_to_bound(windows, room)
+        taken, windows = _up_to_bound(windows, limits)
         yield taken
 
 
-def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
+def _up_to_bound(windows: list[_Window], limits: _WindowLimits) -> tuple[ValueBatch, list[_Window]]:
     """Return the rows up to the smallest window end, and the windows after them."""
     ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
     bound = min(ends, key=lambda end: end.key).value if ends else None
@@ -389,23 +394,23 @@ def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[
         if count < len(values):
             rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
         elif not window.is_last:
-            rest.append(window.after(room))
+            rest.append(window.after(limits))
     if sum(batch.values.nbytes for batch in taken) > MAX_OFFSET:
         if max(len(window.batch.rows) for window in windows) > 1:
-            return _up_to_bound([window.halved() for window in windows], room)
-        return _smallest(windows, room)
+            return _up_to_bound([window.halved() for window in windows], limits)
+        return _smallest(windows, limits)
     values = _array(pa.chunked_array([batch.values for batch in taken]))
     numbers = np.concatenate([batch.rows for batch in taken])
     whole = ValueBatch(values, numbers)
     return (sorted_batch(whole) if len(taken) > 1 else whole), rest
 
 
-def _smallest(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
+def _smallest(windows: list[_Window], limits: _WindowLimits) -> tuple[ValueBatch, list[_Window]]:
     """Return the smallest row of windows with one row each, and the windows after it."""
     keys = [_Ends.of(window.batch.values).key for window in windows]
     at = min(range(len(windows)), key=keys.__getitem__)
     found = windows[at]
-    after = [] if found.is_last else [found.after(room)]
+    after = [] if found.is_last else [found.after(limits)]
     return found.batch, [*windows[:at], *after, *windows[at + 1 :]]
 
 

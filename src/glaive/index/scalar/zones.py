@@ -76,7 +76,7 @@ class StoredZones:
     starts, stops
         First and past-the-end address of each zone.
     nulls
-        Addresses of null rows; None if an old writer did not store them.
+        Addresses of null rows; ``None`` if an old writer omitted them.
     """
 
     starts: RowNumbers
@@ -127,7 +127,7 @@ class StoredZones:
 
 
 class OpenedZones(ScalarIndex):
-    """The zones of a segment. A search skips zones whose rows cannot pass.
+    """The zones of a segment. A search skips zones whose rows all fail.
 
     Parameters
     ----------
@@ -175,8 +175,8 @@ class ZoneKind(IndexKind):
     ) -> RebuiltSegment | None:
         """Remove deleted rows from the null rows, and keep all zones.
 
-        A zone of deleted rows costs some time in searches, and does no harm. Return None if rows
-        move, or if an old writer did not store null rows: zones must be built again.
+        A zone of deleted rows only costs some time in searches. Return ``None`` if rows move, or if
+        an old writer omitted null rows: zones must be built again.
         """
         (name,) = self.markers
         file = segment.open(name)
@@ -319,7 +319,7 @@ def stored_nulls(file: IndexFile) -> bytes:
     Raises
     ------
     UnsupportedFeatureError
-        An old writer did not store them.
+        An old writer omitted them.
     """
     data = file.named_buffer(NULLS)
     if data is None:
@@ -350,7 +350,7 @@ class OpenedZoneMap(OpenedZones):
     zones
         Rows of the zones.
     low, high
-        Smallest and largest value of each zone, without nulls and NaN; null if unknown.
+        Smallest and largest number or other value of each zone; null if unknown.
     nulls
         Number of null rows of each zone.
     has_nan
@@ -364,7 +364,7 @@ class OpenedZoneMap(OpenedZones):
         self._kind = low.type
         self._low, self._high = sort_keys(low), sort_keys(high)
         self._bounded = as_numpy(low.is_valid()) & as_numpy(high.is_valid()) & ~has_nan
-        # For some types pylance writes no bounds: a zone without bounds may have any value.
+        # For some types pylance omits bounds: such a zone may have any value.
         self._any = ~self._bounded & (nulls < zones.stops - zones.starts)
         self._own_bytes = int(low.nbytes + high.nbytes) * 4 + 3 * len(nulls)
 
@@ -481,8 +481,8 @@ class ZoneMap(ZoneKind):
                 check_type("ZONEMAP", field, supported=is_sortable(field.type))
             made = _zones_of(given.source, rows_per_zone)
             kind = given.source.dictionary_type
-        said = {_ROWS: str(rows_per_zone)}
-        schema = self._write(tables, files, made, said, out, partial(_stored_as, kind=kind))
+        metadata = {_ROWS: str(rows_per_zone)}
+        schema = self._write(tables, files, made, metadata, out, partial(_stored_as, kind=kind))
         return BuiltSegment(_DETAILS, _details(rows_per_zone, schema.field("min").type))
 
 
@@ -505,7 +505,7 @@ def _opened(segment: Segment) -> IndexFile:
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
     """Return the zones of a source, and the null rows; bounds of dictionaries are decoded.
 
-    For types without an order, bounds are null: pylance builds such indices, too.
+    For unordered types, bounds are null: pylance builds such indices, too.
     """
     zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
     has_order = is_sortable(source.field.type)
@@ -605,8 +605,8 @@ class FilterBuilder:
     def add(self, batch: ZoneBatch) -> None:
         """Add the values of a batch."""
         values, zones, starts = batch
-        for first in range(0, len(zones), self._at_once):
-            last = min(len(zones), first + self._at_once)
+        for first in range(0, len(zones), self._batch_zones):
+            last = min(len(zones), first + self._batch_zones)
             stop = starts[last] if last < len(zones) else len(values)
             start = int(starts[first])
             self._close(int(zones[first]))
@@ -621,7 +621,7 @@ class FilterBuilder:
             self._set(owner, hash_values(part))
 
     @property
-    def _at_once(self) -> int:
+    def _batch_zones(self) -> int:
         """Number of zones whose filters are built at a time."""
         return max(1, _MAX_BYTES // (8 * self._size))
 
@@ -659,7 +659,7 @@ class FilterBuilder:
         return cast
 
 
-# --- BLOOMFILTER, searched: skip zones whose filter has none of the values --------------
+# --- BLOOMFILTER, searched: skip zones whose filter lacks the values --------------------
 # Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 
 _RESIDENT_BYTES = 1 << 26
@@ -692,7 +692,7 @@ class OpenedBloomFilter(OpenedZones):
         self._filters = self._read(0, file.num_rows) if file.size <= _RESIDENT_BYTES else None
 
     def of_members(self, kind: pa.DataType | None) -> OpenedBloomFilter:
-        """Answer for members of JSON documents that have this type; with None, only for nulls.
+        """Answer for members of JSON documents that have this type; with ``None``, only for nulls.
 
         The type matters: a filter with 7.0 or '7' lacks 7, although a JSON function may read 7 in
         all three.
@@ -770,7 +770,7 @@ def _any_of(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 
 
 def _values(query: Any) -> Any:
-    """Return the values of a query by equality; None for another query."""
+    """Return the values of a query by equality; ``None`` for another query."""
     if isinstance(query, IsOneOf):
         return None if query.negated else query.values
     if isinstance(query, InRange) and query.low is not None and query.low == query.high:
@@ -808,7 +808,7 @@ class BloomFilter(ZoneKind):
         return OpenedBloomFilter(file, StoredZones.read(file))
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
-        """Return the type of the values, if the file stores it: filters do not depend on it."""
+        """Return the type of the values, if the file stores it; filters ignore it."""
         return _OF_MEMBERS.get(segment.open(FILTERS).metadata.get(_STORED_TYPE, ""))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:

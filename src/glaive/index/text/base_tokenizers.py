@@ -43,7 +43,7 @@ class Pieces(NamedTuple):
     counts
         Number of tokens of each text.
     positions
-        Position of each token in its text; None: 0, 1, 2, ….
+        Position of each token in its text; ``None``: 0, 1, 2, ….
     """
 
     data: pa.Buffer
@@ -80,7 +80,7 @@ T = TypeVar("T", bound=type[BaseTokenizer])
 
 
 def base_tokenizer(name: str) -> Callable[[T], T]:
-    """Register a tokenizer class under a name without a slash (class decorator)."""
+    """Register a tokenizer class under the part of a name before a slash (class decorator)."""
 
     def register(cls: T) -> T:
         if _REGISTERED.setdefault(name, cls) is not cls:
@@ -130,7 +130,7 @@ _LATER_SMALL: Final = frozenset(
         range(0x1E030, 0x1E06E),
     )
 )  # fmt: skip
-_NO_LONGER_SMALL: Final = 0x295
+_LATER_CASELESS: Final = 0x295
 
 
 def lower_case(token: str) -> str:
@@ -148,7 +148,7 @@ def is_capital(character: str) -> bool:
 def is_small(character: str) -> bool:
     """Return whether a character has the property Lowercase."""
     number = ord(character)
-    return number != _NO_LONGER_SMALL and (character.islower() or number in _LATER_SMALL)
+    return number != _LATER_CASELESS and (character.islower() or number in _LATER_SMALL)
 
 
 # --- Sets of characters of tokens -------------------------------------------------------
@@ -276,7 +276,7 @@ class _Table(NamedTuple):
         positions: list[int] = []
         counts, advances = [], []
         for run in runs:
-            # Keep bytes that cannot be decoded, so that positions in bytes can be computed.
+            # Keep bytes of invalid UTF-8, so that positions in bytes can be computed.
             text = run.decode(errors="surrogateescape")
             pieces = split(text)
             bounds += pieces.bounds if len(text) == len(run) else _in_bytes(text, pieces.bounds)
@@ -372,7 +372,7 @@ class Code(BaseTokenizer):
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 _COLONS: Final = re.compile("[:\ufe55\uff1a]")
-"""ICU joins the words around colons; Lance does not."""
+"""ICU joins the words around colons; Lance separates them."""
 
 _HANGUL: Final = re.compile("[\u1100-\u11ff\ua960-\ua97f\uac00-\ud7ff]")
 _JOINING: Final = re.compile(
@@ -426,7 +426,7 @@ class Icu(BaseTokenizer):
 def _joined(segments: Iterable[str]) -> Iterator[str]:
     """Join segments of Hangul with adjacent letters and numbers.
 
-    ICU uses a dictionary for Korean and breaks there; Lance does not.
+    ICU uses a dictionary for Korean and breaks there; Lance keeps them together.
     """
     before = ""
     for segment in segments:
@@ -479,7 +479,7 @@ class Jieba(BaseTokenizer):
     MissingDependencyError
         jieba is not installed.
     OptionError, StoreError
-        The folder of the dictionary, or a file that it names, cannot be read.
+        The folder of the dictionary, or a file that it names, is unreadable.
     """
 
     def __init__(self, params: TextParams) -> None:
@@ -509,8 +509,8 @@ def dictionary(name: str = "default", home: str | None = None) -> Any:
     ----------
     name
         Folder with ``dict.txt``, or with ``config.json``. The latter names a dictionary (``main``)
-        and files of user words (``users``), relative to the folder. Without a folder, ``default``
-        is the dictionary of the package.
+        and files of user words (``users``), relative to the folder. If the folder is missing,
+        ``default`` is the dictionary of the package.
     home
         Folder of language models; default: ``lance/language_models`` in the user's data folder.
     """
@@ -594,10 +594,10 @@ class Raw(BaseTokenizer):
 # --- ``ngram``: all short runs of adjacent characters, including white space ------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
-_FEW_LENGTHS = 64
+_ALLOWED_LENGTHS = 64
 """Number of n-gram lengths that is allowed for texts of any size."""
 
-_MOST_TOKENS = 1 << 22
+_MAX_TOKENS = 1 << 22
 """Maximum tokens of texts cut together, if there are more lengths."""
 
 
@@ -643,11 +643,11 @@ class NGram(BaseTokenizer):
 
     def _check(self, tokens: int, lengths: int, characters: int) -> None:
         """Raise if an untrusted index asks for n-grams whose number is quadratic in the text."""
-        if lengths > _FEW_LENGTHS and tokens > _MOST_TOKENS:
+        if lengths > _ALLOWED_LENGTHS and tokens > _MAX_TOKENS:
             raise UnsupportedFeatureError(
                 f"min_ngram_length={self.params.min_ngram_length} and "
                 f"max_ngram_length={self.params.max_ngram_length} make {tokens} tokens of "
-                f"{characters} characters; more than {_MOST_TOKENS} are supported only where each "
-                f"character begins at most {_FEW_LENGTHS}. Build the index again with a smaller "
-                "max_ngram_length, or with a max_token_length"
+                f"{characters} characters; more than {_MAX_TOKENS} are supported only where each "
+                f"character begins at most {_ALLOWED_LENGTHS}. Build the index again with a "
+                "smaller max_ngram_length, or with a max_token_length"
             )

@@ -41,7 +41,7 @@ _IGNORED = "deleted_fragments"
 _OLD_TOKENS, _OLD_POSTINGS = "tokens.lance", "invert.lance"
 
 MERGE_MEMORY = 1 << 30
-"""Bytes of memory for a merge without a source."""
+"""Bytes of memory for a merge of segments alone."""
 
 
 @index_kind
@@ -179,7 +179,7 @@ def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
     OptionError
         A parameter is wrong.
     UnsupportedFeatureError
-        The column does not hold texts.
+        The column has other values than texts.
     """
     from glaive.index.text.partition import check_column
 
@@ -265,9 +265,9 @@ def _partitions(file: IndexFile) -> list[int]:
 
 
 def _ignores_any(file: IndexFile, fragments: Iterable[int] | None) -> bool:
-    """Return whether the index ignores documents of these fragments, or for None, of any fragment.
+    """Return whether the index ignores documents of these fragments, or for ``None``, of any.
 
-    Does not expand the bitmaps: a few bytes may encode billions of fragments.
+    Keep the bitmaps compressed: a few bytes may encode billions of fragments.
     """
     if _IGNORED not in file.schema.names or not file.num_rows:
         return False
@@ -312,7 +312,7 @@ class StagedSegment(Segment):
 def build_part(
     source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
 ) -> BuiltSegment:
-    """Write the documents of a source as a part; no other part has the same partition numbers.
+    """Write the documents of a source as a part; its partition numbers are unique.
 
     Partition numbers begin at the address of the first row of the first fragment.
     """
@@ -331,7 +331,7 @@ def merge_parts(parts: StagedSegment, out: SegmentWriter) -> list[str]:
     Raises
     ------
     OptionError
-        No part exists, or several parts have the same rows, which searches would find twice.
+        All parts are missing, or several have the same rows, which searches would find twice.
     UnsupportedFeatureError
         Parts were built with different parameters.
     CorruptFileError, DataFileMissingError

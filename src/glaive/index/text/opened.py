@@ -46,7 +46,7 @@ from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 _K1: Final = np.float32(1.2)
 _B: Final = np.float32(0.75)
-_SHORTEST: Final = 1e-12
+_MIN_MEAN_LENGTH: Final = 1e-12
 """Lower bound of the mean length of a document with tokens: there are fewer than 2^32 documents."""
 
 
@@ -63,7 +63,7 @@ class TextStatistics(NamedTuple):
 
     @classmethod
     def sum_of(cls, parts: Iterable[TextStatistics]) -> TextStatistics:
-        """Add up statistics of parts that share no document."""
+        """Add up statistics of parts with different documents."""
         documents = tokens = 0
         for part in parts:
             documents += part.documents
@@ -80,7 +80,7 @@ def rarity(documents: int, having: int) -> float:
 def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
     """Return the summand of BM25's denominator that grows with the length of a document."""
     share = lengths.astype(np.float32)
-    share *= _K1 * _B / np.float32(max(mean, _SHORTEST))
+    share *= _K1 * _B / np.float32(max(mean, _MIN_MEAN_LENGTH))
     share += _K1 * (np.float32(1) - _B)
     return share
 
@@ -107,7 +107,7 @@ def quantized_lengths(lengths: UInt32s) -> UInt32s:
     return lengths >> bits << bits
 
 
-_MOST_FUZZY: Final = 1_000
+_MAX_FUZZY_TOKENS: Final = 1_000
 """Maximum distinct query tokens of a fuzzy search: glaive compares each with the index's tokens."""
 
 
@@ -200,7 +200,7 @@ class SearchedPartition(NamedTuple):
     rows
         Row number of each document; documents with equal scores are ordered by it.
     allowed
-        ``uint8`` for each document, 0 to exclude it; None: search all.
+        ``uint8`` for each document, 0 to exclude it; ``None``: search all.
     ascending
         Rows ascend. False if rows moved since the index was built.
     """
@@ -239,20 +239,20 @@ def search_terms(
     most: int | None,
     others: Sequence[Partition] = (),
 ) -> Hits:
-    """Return the best rows, unordered; with several partitions more than ``most``.
+    """Return the best rows, unordered; several partitions may give more than ``most``.
 
     Parameters
     ----------
     statistics
         Statistics of all documents that scores compare with.
     most
-        Rows wanted; None: all matches.
+        Rows wanted; ``None``: all matches.
     others
-        Other partitions whose documents scores compare with; they are not searched.
+        Other partitions; scores compare with their documents, too.
 
     Notes
     -----
-    glaive sends a request for each token and partition whose posting list is not cached.
+    glaive sends a request for each token and partition if the cache lacks the posting list.
     """
     mean = statistics.mean_length
     groups = [_groups(query, [one.partition for one in searched])] * len(searched)
@@ -297,10 +297,11 @@ def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]
     left = query.max_expansions
     for token, _ in query.tokens:
         if token not in known and left:
-            if len(known) == _MOST_FUZZY:
+            if len(known) == _MAX_FUZZY_TOKENS:
                 raise OptionError(
-                    f"fuzziness: a query has {_MOST_FUZZY} different tokens with edits at most, as "
-                    "each is compared with tokens of the index. Search for fewer, or without edits"
+                    f"fuzziness: a query has {_MAX_FUZZY_TOKENS} different tokens with edits at "
+                    "most, as each is compared with tokens of the index. Search for fewer, or "
+                    "without edits"
                 )
             near = [
                 partition.near(token, query.fuzziness, query.prefix_length, left)
@@ -451,7 +452,7 @@ class OpenedPartition:
     segment
         Segment of the partition.
     number
-        Number of the partition; None for a segment by pylance up to 0.27.
+        Number of the partition; ``None`` for a segment by pylance up to 0.27.
     layout
         Layout of the posting lists.
     """
@@ -538,7 +539,7 @@ class OpenedPartition:
         Raises
         ------
         OptionError
-            The index has no positions.
+            The index lacks positions.
         """
         known: TokenPositions = self._kept(("positions", token), lambda: self._positions(token))
         return known
@@ -552,7 +553,7 @@ class OpenedPartition:
         return TokenPositions.of(*self._read_positions(place, frequencies))
 
     def check_positions(self) -> None:
-        """Raise ``OptionError`` if the index has documents, but no positions of their tokens."""
+        """Raise ``OptionError`` if the index has documents, but lacks positions of their tokens."""
         if self.size and not position_columns(self._lists):
             raise OptionError(
                 f"{self._segment.where}: position is not found but required for phrase queries: "
@@ -646,12 +647,12 @@ class OpenedPartition:
         return read_positions(file, rows, starts, self._layout, frequencies)
 
 
-_NBYTES = 1 << 14
+_OPENED_BYTES = 1 << 14
 """Bytes of an opened segment; the session caches everything else separately."""
 
-_MOST_TEXTS = 256
+_MAX_TEXTS = 256
 
-_GUESS = 1000
+_ASSUMED_ROWS = 1000
 """Assumed number of rows with all tokens of a text: only reading the lists would tell."""
 
 
@@ -673,7 +674,7 @@ class TokenizedTexts:
         if known is None:
             known = tuple(self.tokenizer.tokens(text))
             self._known[text] = known
-            if len(self._known) > _MOST_TEXTS:
+            if len(self._known) > _MAX_TEXTS:
                 # Another thread may have removed it already.
                 self._known.pop(next(iter(self._known)), None)
         return known
@@ -683,7 +684,7 @@ class OpenedInverted(ScalarIndex):
     """A segment with its parameters and partitions. Safe to share between threads.
 
     ``texts`` tokenizes queries like the index. ``fuzzy_texts``, for searches with edits, cuts
-    queries into runs of letters and digits and applies no filter.
+    queries into runs of letters and digits and leaves out filters.
 
     Parameters
     ----------
@@ -712,7 +713,7 @@ class OpenedInverted(ScalarIndex):
     @property
     def nbytes(self) -> int:
         """Bytes of memory; the session counts what searches read."""
-        return _NBYTES
+        return _OPENED_BYTES
 
     @property
     def statistics(self) -> TextStatistics:
@@ -720,7 +721,7 @@ class OpenedInverted(ScalarIndex):
         return TextStatistics.sum_of(partition.statistics for partition in self.partitions)
 
     def check_positions(self) -> None:
-        """Raise ``OptionError`` if documents have no positions, which phrase searches need."""
+        """Raise ``OptionError`` if documents lack positions, which phrase searches need."""
         for partition in self.partitions:
             partition.check_positions()
 
@@ -735,7 +736,7 @@ class OpenedInverted(ScalarIndex):
 
     def estimate(self, query: IndexQuery) -> int:
         """Return a guess of the number of rows that a search finds."""
-        return _GUESS
+        return _ASSUMED_ROWS
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Return the rows with all tokens of the text, as the index tokenizes it."""
@@ -751,7 +752,7 @@ class OpenedInverted(ScalarIndex):
         return Candidates(RowSet.of(np.sort(found.rows)), None, exact=False)
 
 
-# --- Documents in memory: texts of rows that the index does not contain -----------------
+# --- Documents in memory: texts of rows outside the index -------------------------------
 
 
 class TextsInMemory:

@@ -51,7 +51,7 @@ from glaive.types import Int64s, UInt32s
 # --- Write a partition: documents, tokens, and the posting list of each token -----------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
-_BATCH = 1 << 17
+_ENCODED_POSTINGS = 1 << 17
 """Approximate number of postings to encode at a time."""
 
 
@@ -65,7 +65,7 @@ class PartitionContent(NamedTuple):
     rows
         Row of each document.
     elements
-        Index of each document in the list of its row; None if documents are rows.
+        Index of each document in the list of its row; ``None`` if documents are rows.
     lengths
         Number of tokens of each document.
     lists
@@ -137,7 +137,7 @@ def _posting_tables(
 ) -> Iterator[pa.Table]:
     """Encode posting lists; yield some at a time."""
     occurrences_before = 0
-    for first, last in batches(lists.starts, _BATCH):
+    for first, last in batches(lists.starts, _ENCODED_POSTINGS):
         begin, end = int(lists.starts[first]), int(lists.starts[last])
         frequencies = lists.frequencies[begin:end]
         own = lists.starts[first : last + 1] - begin
@@ -161,7 +161,7 @@ def _posting_tables(
 # --- Read a whole partition: documents, tokens and posting lists ------------------------
 # Specification: "Files" in ``docs/format/text-indices.md``.
 
-_READ_BATCH = 1 << 19
+_DECODED_POSTINGS = 1 << 19
 """Approximate number of postings to decode at a time."""
 
 
@@ -271,7 +271,7 @@ class StoredPartition:
         frequencies = np.empty(self.postings, np.uint32)
         of_positions = position_columns(file)
         positions = [np.empty(0, np.uint32)]
-        for first, last in batches(starts, _READ_BATCH):
+        for first, last in batches(starts, _DECODED_POSTINGS):
             here = slice(int(starts[first]), int(starts[last]))
             rows = file.read(["_posting", *of_positions], first, last)
             own = starts[first : last + 1] - here.start
@@ -286,7 +286,7 @@ class StoredPartition:
 
 
 def reordered(lists: Inversion, order: Int64s) -> Inversion:
-    """Reorder lists; return the same object if the order does not change."""
+    """Reorder lists; return the same object if the order stays the same."""
     if (order == np.arange(len(order))).all():
         return lists
     sizes = np.diff(lists.starts)[order]
@@ -306,7 +306,7 @@ def _taken(items: UInt32s, begins: Int64s, sizes: Int64s) -> UInt32s:
     """Concatenate ranges of items; computes indices for some ranges at a time to save memory."""
     bounds = np.concatenate(([0], np.cumsum(sizes)))
     taken = np.empty(int(bounds[-1]), np.uint32)
-    for first, last in batches(bounds, _READ_BATCH):
+    for first, last in batches(bounds, _DECODED_POSTINGS):
         places = spread(begins[first:last], sizes[first:last])
         taken[bounds[first] : bounds[last]] = items[places]
     return taken
@@ -320,7 +320,7 @@ _BYTES_PER_POSTING = 32
 
 _BYTES_PER_POSITION = 16
 
-_AT_ONCE = 1 << 19
+_BATCH_TARGETS = 1 << 19
 """Number of postings or positions whose target indices are computed at a time."""
 
 
@@ -366,7 +366,7 @@ def _write(
     form: TextFormat,
     out: SegmentWriter,
 ) -> None:
-    """Write one partition and append its number; do nothing without content."""
+    """Write one partition and append its number; skip empty content."""
     number = len(numbers)
     if len(stored) == 1 and not added:
         for old, new in zip(stored[0].names, partition_files(number), strict=True):
@@ -451,7 +451,7 @@ def _places(ends: Int64s, of: Int64s, starts: Int64s) -> Iterator[tuple[slice, I
 
     Advances ``ends``, the append positions.
     """
-    for first, last in batches(starts, _AT_ONCE):
+    for first, last in batches(starts, _BATCH_TARGETS):
         sizes = np.diff(starts[first : last + 1])
         into = of[first:last]
         yield slice(int(starts[first]), int(starts[last])), spread(ends[into], sizes)
@@ -465,7 +465,7 @@ def remap_partition(
     address_map: AddressMap,
     out: SegmentWriter,
 ) -> None:
-    """Write a partition without deleted documents.
+    """Write a partition with the live documents.
 
     Raises
     ------
@@ -479,7 +479,7 @@ def remap_partition(
     documents = partition.document_rows()
     moved, kept = address_map.apply(as_numpy(documents["_rowid"]))
     if kept.all():
-        # No document is deleted: only the addresses of their rows changed.
+        # All documents are live: only the addresses of their rows changed.
         at = documents.schema.get_field_index("_rowid")
         documents = documents.set_column(at, documents.schema.field(at), pa.array(moved))
         out.write(partition.names[0], documents, metadata=_total(partition.lengths))
@@ -518,11 +518,11 @@ class CollectedDocuments(NamedTuple):
     Parameters
     ----------
     texts
-        Text of each document; a null has no tokens.
+        Text of each document; a null counts as empty.
     rows
         Row of each document.
     elements
-        Index of each document in the list of its row; None if documents are rows.
+        Index of each document in the list of its row; ``None`` if documents are rows.
     """
 
     texts: pa.Array
@@ -536,8 +536,8 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
     Raises
     ------
     OptionError
-        Values are not texts or lists of texts, or documents are list elements but values are not
-        lists.
+        Values are others than texts or lists of texts, or documents are list elements but values
+        are texts.
     UnsupportedFeatureError
         Values are lists of lists.
     """
@@ -565,8 +565,8 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
 def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
     """Return the documents of some rows: list elements, or the texts of a list joined by spaces.
 
-    As in pylance, a null list or a null element is an empty text. An empty text has no tokens,
-    except for the tokenizer ``raw``.
+    As in pylance, a null list or a null element is an empty text. An empty text has a token for
+    the tokenizer ``raw`` only.
     """
     values: Any = batch.values
     if not _is_list(values.type):
@@ -587,7 +587,7 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
 
 
 def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
-    """Join the texts of each row by spaces, starting at the first text that is not empty."""
+    """Join the texts of each row by spaces; skip empty texts at the start."""
     sizes: Any = pc.binary_length(texts).to_numpy()
     if not sizes.all():
         ends = np.cumsum(sizes)
@@ -674,7 +674,7 @@ class Collector:
         self._bytes += _BYTES_PER_TOKEN * len(found.numbers) + _BYTES_PER_DOCUMENT * len(rows)
 
     def content(self) -> PartitionContent:
-        """Return the partition; the collector must not be used afterwards."""
+        """Return the partition, and end the use of the collector."""
         names = self._numbers.strings
         order = pc.sort_indices(names)
         rank = np.empty(len(names), np.uint32)
@@ -701,7 +701,7 @@ _IGNORED = "deleted_fragments"
 _TEXT_BYTES = 4 << 20
 """Maximum bytes of text to tokenize at a time, unless one document is larger."""
 
-_TEXTS_OF_MEMORY = 32
+_MEMORY_PER_TEXT_BYTE = 32
 """Memory limit divided by the text to tokenize at a time: tokens need more memory than text."""
 
 
@@ -719,8 +719,7 @@ def build_partitions(
 def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[PartitionContent]:
     """Yield the rows of a source as partitions.
 
-    A new partition begins when the tokens take half the memory limit. A source without documents
-    yields nothing.
+    A new partition begins when the tokens take half the memory limit.
     """
     tokenizer = Tokenizer.of(form.params)
     collector = Collector(tokenizer, form)
@@ -744,7 +743,7 @@ def write_metadata(
 
 def _parts(source: IndexSource) -> Iterator[ValueBatch]:
     """Yield the rows of a source with little text at a time."""
-    limit = max(1024, min(_TEXT_BYTES, source.memory_limit // _TEXTS_OF_MEMORY))
+    limit = max(1024, min(_TEXT_BYTES, source.memory_limit // _MEMORY_PER_TEXT_BYTE))
     for batch in source.batches():
         count = len(batch.values)
         step = max(1, count * limit // max(limit, batch.values.nbytes))
@@ -759,7 +758,7 @@ def _parts(source: IndexSource) -> Iterator[ValueBatch]:
 _POSITION = "_position"
 _COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
 _WITHOUT_PARAMETERS = '{"ascii_folding": false}'
-"""Parameters of pylance 0.16 to 0.19, which does not store any."""
+"""Parameters of pylance 0.16 to 0.19, which omits them in the index."""
 
 
 def legacy_format(segment: Segment, tokens: IndexFile) -> TextFormat:
@@ -814,7 +813,7 @@ class LegacyPartition(OpenedPartition):
 def remap_legacy(
     segment: Segment, form: TextFormat, address_map: AddressMap, out: SegmentWriter
 ) -> BuiltSegment:
-    """Write an old segment in today's format, without deleted documents; works in memory."""
+    """Write the live documents of an old segment in today's format; works in memory."""
     documents, tokens, postings = map(segment.open, partition_files(None))
     documents.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
     measured, _ = address_map.remap_rows(documents.read([_ROW, "_num_tokens"]), _ROW)

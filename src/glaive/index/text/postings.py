@@ -128,7 +128,7 @@ class Elements(NamedTuple):
         return cls(np.cumsum(np.concatenate(sizes)), np.concatenate(data))
 
     def between(self, first: int, last: int) -> Elements:
-        """Return elements ``first`` to ``last``, exclusive, without copying bytes."""
+        """Return elements ``first`` to ``last``, exclusive, as a view."""
         offsets = self.offsets[first : last + 1]
         begin, end = int(offsets[0]), int(offsets[-1])
         return Elements(offsets - begin, self.data[begin:end])
@@ -339,21 +339,21 @@ _LANES = 4
 _UNIT = 16
 _GROUP_HEAD = 5
 
-_FEW_POSITIONS: Final = 1 << 20
+_SMALL_FILE_POSITIONS: Final = 1 << 20
 _POSITIONS_PER_BYTE: Final = 256
 """Maximum positions in a small file, and per byte of a larger file, as for postings. Positions in a
 document differ, so that each position except the first takes at least a bit."""
 
 
 def check_positions(frequencies: Int64s | UInt32s, file: IndexFile) -> None:
-    """Raise if a file cannot hold the positions of documents, before memory is allocated for them.
+    """Check that a file may hold the positions of documents, before the allocation.
 
     Raises
     ------
     CorruptFileError
         The file is too small: 128 positions take at least one byte before compression.
     """
-    most = max(_FEW_POSITIONS, _POSITIONS_PER_BYTE * file.size)
+    most = max(_SMALL_FILE_POSITIONS, _POSITIONS_PER_BYTE * file.size)
     count = int(frequencies.sum(dtype=np.int64))
     if count > most:
         expected = f"at most {most} in {file.size} bytes"
@@ -465,7 +465,7 @@ def decode_document_positions(
     Raises
     ------
     CorruptFileError
-        The elements of a document do not match its number of positions.
+        The elements of a document differ from its number of positions.
     """
     groups, rest = frequencies // GROUP, frequencies % GROUP
     sizes = np.diff(elements.offsets)
@@ -580,7 +580,7 @@ def _best_of_blocks(postings: Postings, blocks: Blocks, codes: Int64s) -> _Pairs
 
 
 def _best(pairs: _Pairs) -> _Pairs:
-    """Return the Pareto-optimal pairs of each set: no other pair is as good in both values."""
+    """Return the Pareto-optimal pairs of each set: any other pair is worse in one of the values."""
     # Sort by set, descending frequency, then length, as one integer: integers sort fast.
     keys = np.sort(
         pairs.of << 40 | (_MAX_FREQUENCY_POSTING_COLUMNS - pairs.frequencies) << 8 | pairs.codes
@@ -741,7 +741,7 @@ def document_position_columns(positions: Int64s, postings: Postings) -> dict[str
 _DOCUMENT_COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT))
 _POSTING_COLUMNS: Final = frozenset(("_posting", "_length", "_max_score", "_impacts"))
 
-_FEW_POSTINGS: Final = 1 << 20
+_SMALL_FILE_POSTINGS: Final = 1 << 20
 _POSTINGS_PER_BYTE: Final = 256
 """Maximum postings in a small file, and per byte of a larger file: before compression, a document
 of a list takes at least a bit."""
@@ -787,7 +787,7 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
         hold.
     """
     lengths = numbers_of(file, file.read(["_length"]), "_length", pa.uint32())
-    most = max(_FEW_POSTINGS, _POSTINGS_PER_BYTE * file.size)
+    most = max(_SMALL_FILE_POSTINGS, _POSTINGS_PER_BYTE * file.size)
     if lengths.max(initial=0) > documents or int(lengths.sum(dtype=np.int64)) > most:
         raise wrong_lists(file, "_length")
     return np.concatenate([[0], np.cumsum(lengths)])
@@ -808,7 +808,7 @@ def read_postings(
     Raises
     ------
     CorruptFileError
-        The blocks of a list do not match its length, or a document does not exist.
+        The blocks of a list contradict its length, or a document is missing.
     """
     of_list, array = lists_of(rows, "_posting", file)
     elements = elements_of(array, "_posting", file)
@@ -825,7 +825,7 @@ SHARED_POSITIONS: Final = ("_compressed_position", "_position_block_offset")
 
 
 def position_columns(file: IndexFile) -> tuple[str, ...]:
-    """Return the columns of positions in a file; empty without positions."""
+    """Return the columns of positions in a file; empty if positions are missing."""
     names = frozenset(file.schema.names)
     known = (OWN_POSITIONS, SHARED_POSITIONS)
     return next((columns for columns in known if not names.isdisjoint(columns)), ())
@@ -879,5 +879,5 @@ def _own_positions(
 
 
 def wrong_lists(file: IndexFile, column: str) -> CorruptFileError:
-    """Return an error for a column that does not match the lengths of the lists."""
+    """Return an error for a column that contradicts the lengths of the lists."""
     return file.corrupt_column(column, "values that match the lengths of the lists", "others")

@@ -31,7 +31,7 @@ LANGUAGES: Final = (
 """Languages with stemmers."""
 
 BASE_TOKENIZERS: Final = ("simple", "whitespace", "raw", "ngram", "icu", "icu/split", "code")
-"""Names of tokenizers without a dictionary."""
+"""Names of tokenizers that work by rules; others need a dictionary."""
 
 DICTIONARY_TOKENIZERS: Final = ("jieba", "lindera")
 """Names of tokenizers with a dictionary; the part before a slash."""
@@ -40,7 +40,7 @@ _CODE_FLAGS: Final = (
     "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
 )  # fmt: skip
 _NULLABLE: Final = ("max_token_length", "custom_stop_words")
-"""Options for which None is a value; for other options, None is the default."""
+"""Options for which ``None`` is a value; for other options, ``None`` is the default."""
 
 
 def _base_of(given: Any) -> str:
@@ -48,7 +48,7 @@ def _base_of(given: Any) -> str:
     if isinstance(given, str) and (given in known or given.partition("/")[0] in known[-2:]):
         return given
     names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
-    # A file may hold half of a surrogate pair, which cannot be printed.
+    # A file may hold half of a surrogate pair, which ``print`` refuses.
     shown = repr(str(given))[1:-1]
     raise UnfitError(
         f"unknown base tokenizer {shown}: expected one of {names}, found {given!r:.80}"
@@ -81,7 +81,7 @@ class TextParams:
     with_position
         Store positions, which phrase queries need.
     max_token_length
-        Drop tokens of this many UTF-8 bytes or more; None: keep all.
+        Drop tokens of this many UTF-8 bytes or more; ``None``: keep all.
     lower_case, stem, remove_stop_words, ascii_folding
         Filters of tokens.
     custom_stop_words
@@ -158,7 +158,7 @@ class TextParams:
         Raises
         ------
         OptionError
-            A value is wrong, or does not fit another value.
+            A value is wrong, or contradicts another value.
         """
         values: dict[str, Any] = {
             name: None if value is None and name in _NULLABLE else _KINDS[name].check(name, value)
@@ -184,7 +184,7 @@ class TextParams:
         Raises
         ------
         CorruptFileError
-            The text is not JSON, or not a valid set of parameters.
+            The text is invalid JSON, or an invalid set of parameters.
         """
         try:
             stored = json.loads(text)
@@ -255,12 +255,12 @@ class PostingLayout(NamedTuple):
 
 
 def read_posting_layout(file: IndexFile) -> PostingLayout | None:
-    """Read the layout of postings from a file; ``None`` if glaive does not support it.
+    """Read the layout of postings from a file; ``None`` if it is unsupported.
 
     Raises
     ------
     CorruptFileError
-        The block size or the format version is not an integer.
+        The block size or the format version is invalid as an integer.
     """
     block = file.number("posting_block_size", _SIZES[0])
     tail = file.metadata.get("posting_tail_codec", "")
@@ -339,7 +339,7 @@ class TextFormat:
         workers = given.pop("num_workers", None)
         if workers is not None:
             integer().check("num_workers", workers)
-        asked = given.pop("format_version", None)
+        wanted = given.pop("format_version", None)
         granularity = given.pop("document_granularity", None)
         granularity = getattr(granularity, "value", granularity) or ROW
         if granularity not in _GRANULARITIES:
@@ -347,7 +347,7 @@ class TextFormat:
             raise OptionError(f"document_granularity: expected {expected}, found {granularity!r}")
         params = TextParams.of(given)
         newest = params.block_size != 128 or params.base_tokenizer == "code"
-        version = (3 if newest else 2) if asked is None else _version(asked)
+        version = (3 if newest else 2) if wanted is None else _version(wanted)
         if params.block_size != 128 and version != 3:
             raise OptionError(
                 f"format_version {version} has posting blocks of 128 documents only: "
@@ -482,32 +482,32 @@ def details_by_name(content: bytes, where: object) -> dict[str, Any]:
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed.
+        The message is invalid.
     """
     if not content:
         known = {one.name: getattr(TextParams(), one.name) for one in fields(TextParams)}
         return known | {"lance_tokenizer": None, "document_granularity": ROW}
     message = parse(inverted_pb2.InvertedIndexDetails(), content, "details of an index", where)
-    said: dict[str, Any] = {
+    named: dict[str, Any] = {
         one.name: getattr(message, one.name)
         for one in fields(TextParams)
         if one.name in message.DESCRIPTOR.fields_by_name
     }
-    said |= {name: getattr(message.code, name) for name in TextParams.CODE_FLAGS}
+    named |= {name: getattr(message.code, name) for name in TextParams.CODE_FLAGS}
     if not message.HasField("max_token_length"):
-        said["max_token_length"] = None
-    said["block_size"] = said["block_size"] or 128
-    said["language"] = message.language.strip('"')
-    said["document_granularity"] = _GRANULARITIES[bool(message.document_granularity)]
-    return {"lance_tokenizer": None, "custom_stop_words": None} | said
+        named["max_token_length"] = None
+    named["block_size"] = named["block_size"] or 128
+    named["language"] = message.language.strip('"')
+    named["document_granularity"] = _GRANULARITIES[bool(message.document_granularity)]
+    return {"lance_tokenizer": None, "custom_stop_words": None} | named
 
 
 def _present(name: str, kind: pa.DataType) -> pa.Field[Any]:
     return pa.field(name, kind, nullable=False)
 
 
-def _version(asked: object) -> int:
-    text = str(asked).lower().removeprefix("v")
-    if isinstance(asked, bool) or text not in ("1", "2", "3"):
-        raise OptionError(f"format_version: expected 1, 2 or 3, found {asked!r}")
+def _version(wanted: object) -> int:
+    text = str(wanted).lower().removeprefix("v")
+    if isinstance(wanted, bool) or text not in ("1", "2", "3"):
+        raise OptionError(f"format_version: expected 1, 2 or 3, found {wanted!r}")
     return int(text)

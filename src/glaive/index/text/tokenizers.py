@@ -60,7 +60,7 @@ _LETTERS: Final = {
     "\N{LATIN SMALL LETTER DOTLESS I}": "i", "ĸ": "k", "ł": "l", "Ł": "L",
     "ŋ": "n", "Ŋ": "N", "œ": "oe", "Œ": "OE", "ŧ": "t", "Ŧ": "T",
 }  # fmt: skip
-"""Letters that do not decompose."""
+"""ASCII forms of letters that a decomposition by Unicode keeps whole."""
 
 _OUTLINED: Final = {
     "\ua7f1": "S",
@@ -122,7 +122,7 @@ class TokenFilters:
         Parameters
         ----------
         tokens
-            ``large_binary`` without nulls; UTF-8 unless damaged.
+            Valid ``large_binary`` values; UTF-8 unless damaged.
 
         Returns
         -------
@@ -155,7 +155,7 @@ class TokenFilters:
 
 
 def _decoded(tokens: Any) -> Any:
-    """Decode tokens; replace bytes that are not UTF-8."""
+    """Decode tokens; replace bytes of invalid UTF-8."""
     try:
         return tokens.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -202,7 +202,7 @@ class TokenChain:
         return cls(base_tokenizer_of(params), TokenFilters(params))
 
     def split(self, texts: Any) -> Pieces:
-        """Cut an array of texts into tokens, before filters; a null has no tokens."""
+        """Cut an array of texts into tokens, before filters; a null counts as empty."""
         present = texts.drop_null() if texts.null_count else texts
         block = block_from_array(present)
         if not isinstance(block, Variable):
@@ -240,7 +240,7 @@ class NumberedTokens(NamedTuple):
 
 
 class TokenNumbers:
-    """Distinct tokens, numbered by first occurrence. Not safe to share between threads.
+    """Distinct tokens, numbered by first occurrence. Use an object in one thread only.
 
     Parameters
     ----------
@@ -277,14 +277,14 @@ class TokenNumbers:
         return self._pieces.nbytes + self._tokens.nbytes + int(self._of_piece.nbytes)
 
     def number(self, texts: Any) -> NumberedTokens:
-        """Tokenize an array of texts; a null has no tokens.
+        """Tokenize an array of texts; a null counts as empty.
 
         Cost: some kernel steps per character and token, and a Python step per new token.
 
         Raises
         ------
         SchemaError
-            The array does not hold texts.
+            The array has other values than texts.
         """
         pieces = self._chain.split(texts)
         of_text = self._pieces.number(pieces.data, pieces.starts, pieces.sizes)
@@ -325,7 +325,7 @@ class TokenNumbers:
 
 
 class JsonValue(NamedTuple):
-    """A JSON value without members.
+    """A JSON value other than an object or an array.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ def json_values(documents: Iterable[str], budget: JsonBudget) -> Iterator[list[J
     Raises
     ------
     CorruptFileError
-        A document is not JSON, or nested too deeply.
+        A document is invalid JSON, or nested too deeply.
     LimitError
         The paths exceed the budget.
     """
@@ -463,12 +463,12 @@ class JsonNumbers(TokenNumbers):
         self._words = TokenNumbers(chain)
 
     def number(self, texts: Any) -> NumberedTokens:
-        """Tokenize an array of JSONB; a null has no tokens.
+        """Tokenize an array of JSONB; a null counts as empty.
 
         Raises
         ------
         CorruptFileError
-            A value is not JSONB, or not JSON.
+            A value is invalid JSONB or JSON.
         LimitError
             Many values or tokens repeat long paths.
         """
@@ -513,7 +513,7 @@ class Tokenizer:
         Raises
         ------
         OptionError
-            The tokenizer is not supported.
+            The tokenizer is unsupported.
         MissingDependencyError
             A required package is not installed.
         """
@@ -525,7 +525,7 @@ class Tokenizer:
         Raises
         ------
         OptionError
-            A query of a JSON column is not ``path,type,value``.
+            A query of a JSON column has another form than ``path,type,value``.
         """
         if not self._is_json:
             return self._words(text)
@@ -555,7 +555,7 @@ class Tokenizer:
         return [(named[number], position) for number, position in pairs]
 
 
-# --- Tokenize a query without an index --------------------------------------------------
+# --- Tokenize a query for callers who lack an index -------------------------------------
 # Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 
@@ -602,9 +602,9 @@ def tokenize(  # noqa: PLR0913  # the options of pylance's
     query
         Text to tokenize.
     max_token_length
-        Drop tokens of this many bytes or more; None: keep all.
+        Drop tokens of this many bytes or more; ``None``: keep all.
     analyzer, base_tokenizer, language, lower_case, stem, remove_stop_words, custom_stop_words
-        As for ``create_scalar_index(..., "INVERTED")``; None: the default.
+        As for ``create_scalar_index(..., "INVERTED")``; ``None``: the default.
     ascii_folding, min_ngram_length, max_ngram_length, prefix_only
         As for ``create_scalar_index``.
     split_identifiers, split_on_numerics, preserve_original, index_operators

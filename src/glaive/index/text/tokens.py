@@ -26,9 +26,9 @@ HEADER: Final = 16
 """Bytes before the first node: version and type, 64 bits each."""
 FOOTER: Final = 20
 """Bytes after the last node: number of tokens, address of the root, checksum."""
-MANY: Final = 32
-"""Nodes with more transitions have an index with an entry per byte."""
-INDEX: Final = 256
+MAX_UNINDEXED: Final = 32
+"""Maximum transitions of a node without an index, which has an entry per byte."""
+INDEX_BYTES: Final = 256
 
 COMMON: Final[UInt8s] = np.frombuffer(
     b"\0te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG", np.uint8
@@ -43,14 +43,14 @@ def _codes() -> Int64s:
 
 
 CODE_OF: Final = _codes()
-"""Code of each byte; 0: no code."""
+"""Code of each byte, or 0."""
 
 
-# --- Look up one token in an FST: a step per letter, without decoding other tokens ------
+# --- Look up one token in an FST: a step per letter -------------------------------------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 _LETTERS = COMMON.tolist()
-_WIDEST = 8
+_MAX_NUMBER_BYTES = 8
 
 
 class Fst:
@@ -81,7 +81,7 @@ class Fst:
         self._check(self.root == 0 or HEADER <= self.root < foot, f"root at {self.root}")
 
     def find(self, token: bytes) -> int | None:
-        """Return the number of a token; ``None`` if it is not in the set.
+        """Return the number of a token; ``None`` if the set lacks it.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Fst:
         return total + added if ends else None
 
     def single(self, address: int) -> tuple[int, int, int] | None:
-        """Return letter, target and output of a node with one transition; None for other nodes."""
+        """Return letter, target and output of a node with one transition, otherwise ``None``."""
         state = self._data[address] if address else 0
         if state < 128:
             return None
@@ -126,7 +126,7 @@ class Fst:
         if count == 0:
             return None
         deep, wide = self._sizes(sizes)
-        letters = sizes - (INDEX if count > MANY else 0)
+        letters = sizes - (INDEX_BYTES if count > MAX_UNINDEXED else 0)
         start = letters - count * (1 + deep + wide) - (wide if data[address] & 64 else 0)
         self._check(start >= HEADER, "nodes before the first")
         # Each of the three lists is stored backwards, with the first transition at the end.
@@ -147,7 +147,9 @@ class Fst:
             return False, 0
         count, sizes = self._shape(address)
         deep, wide = self._sizes(sizes)
-        start = sizes - (INDEX if count > MANY else 0) - count * (1 + deep + wide) - wide
+        start = (
+            sizes - (INDEX_BYTES if count > MAX_UNINDEXED else 0) - count * (1 + deep + wide) - wide
+        )
         self._check(start >= HEADER, "nodes before the first")
         return True, self._number(start, wide)
 
@@ -157,12 +159,12 @@ class Fst:
         if low:
             return low, address - 1
         count = self._data[address - 1]
-        return (INDEX if count == 1 else count), address - 2
+        return (INDEX_BYTES if count == 1 else count), address - 2
 
     def _sizes(self, at: int) -> tuple[int, int]:
         self._check(at >= HEADER - 1, "nodes before the first")
         deep, wide = self._data[at] >> 4, self._data[at] & 15
-        self._check(deep <= _WIDEST and wide <= _WIDEST, "numbers too wide")
+        self._check(deep <= _MAX_NUMBER_BYTES and wide <= _MAX_NUMBER_BYTES, "numbers too wide")
         return deep, wide
 
     def _target(self, first: int, step: int) -> int:
@@ -213,7 +215,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     Raises
     ------
     CorruptFileError
-        The FST is damaged, or the number of its tokens is not ``count``.
+        The FST is damaged, or the number of its tokens differs from ``count``.
     """
     fst, content = Fst(data, where), as_array(data)
     _check(fst.count == count, f"{fst.count}", where)
@@ -289,24 +291,28 @@ def _walk(token: UInt8s, node: int, parents: memoryview, letters: memoryview) ->
 
 
 def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
-    """Read nodes; the address of a node is its last byte, or 0 for a node without bytes."""
+    """Read nodes; the address of a node is its last byte, or 0 for a node of zero bytes."""
     states = np.where(addresses == 0, 0, data[addresses]).astype(np.int64)
     real = addresses != 0
     single = real & (states >= 128)
     follows = states >= 192
     low_bits = states & 63
-    # Bytes before the state hold a letter or a count that does not fit in the state.
+    # Bytes before the state hold a letter or a count that is too large for the state.
     extra = (real & (low_bits == 0)).astype(np.int64)
     before = _byte(data, addresses - 1, real, where)
-    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX, before))
+    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX_BYTES, before))
     counts = np.where(single, 1, np.where(real, counts, 0))
     final = ~real | (~single & (states & 64 > 0))
     at = addresses - extra - 1
     sized = real & ~follows
     sizes = _byte(data, at, sized, where)
     wide, deep = sizes & 15, sizes >> 4
-    _check((wide <= _WIDEST).all() and (deep <= _WIDEST).all(), "numbers too wide", where)
-    at = at - sized - np.where(~single & (counts > MANY), INDEX, 0)
+    _check(
+        (wide <= _MAX_NUMBER_BYTES).all() and (deep <= _MAX_NUMBER_BYTES).all(),
+        "numbers too wide",
+        where,
+    )
+    at = at - sized - np.where(~single & (counts > MAX_UNINDEXED), INDEX_BYTES, 0)
     # ``at`` is the last letter, or the last step byte of a node with one transition.
     letters = np.where(single, 0, counts)
     outputs = at - letters - counts * deep
@@ -403,7 +409,7 @@ def masked_crc32c(data: UInt8s) -> int:
 
 # --- Write tokens as an FST: a trie, with every node after its children -----------------
 #
-# The FST is fast to write, but not minimal: common suffixes are not shared. Readers do not need it.
+# The FST is fast to write, but larger than a minimal one: equal suffixes repeat. Readers accept it.
 #
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
@@ -446,7 +452,7 @@ class _Layout(NamedTuple):
     first, last
         Positions of the first and the last byte.
     steps
-        Distance from the first byte of the parent back to the last byte; 0 if not stored.
+        Distance from the first byte of the parent back to the last byte; 0 if implied.
     """
 
     children: Int64s
@@ -583,7 +589,7 @@ def _sizes(tree: _Tree, layout: _Layout) -> Int64s:
     has_count = (children > 63) | (children == 0)
     ended = tree.final & (wide > 0)
     many = 2 + has_count + children * (1 + deep) + wide * (children + ended)
-    many += np.where(children > MANY, INDEX, 0)
+    many += np.where(children > MAX_UNINDEXED, INDEX_BYTES, 0)
     return np.where(layout.stored, np.where(layout.alone, single, many), 0)
 
 
@@ -613,11 +619,11 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     content[last] = np.where(fits, counts, 0) | (tree.final[nodes].astype(np.int64) << 6)
     # A count of one always fits the state, so that 1 in the extra byte means 256.
     spilled = counts[~fits]
-    content[last[~fits] - 1] = np.where(spilled == INDEX, 1, spilled)
+    content[last[~fits] - 1] = np.where(spilled == INDEX_BYTES, 1, spilled)
     at = last - 1 - ~fits
     content[at] = deep << 4 | wide
-    indexed = counts > MANY
-    at -= np.where(indexed, INDEX, 0)
+    indexed = counts > MAX_UNINDEXED
+    at -= np.where(indexed, INDEX_BYTES, 0)
     kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
     kids = kids[kids > 0]
     kids = kids[np.argsort(tree.parents[kids], kind="stable")]
@@ -631,7 +637,7 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     _put(content, ends[owner] - (rank + 1) * wide[owner], tree.outputs[kids], wide[owner])
     ended = tree.final[nodes] & (wide > 0)
     _put(content, layout.first[nodes[ended]], tree.ends[nodes[ended]], wide[ended])
-    content[at[indexed][:, None] + np.arange(INDEX)] = 255
+    content[at[indexed][:, None] + np.arange(INDEX_BYTES)] = 255
     in_index = indexed[owner]
     content[at[owner[in_index]] + tree.letters[kids[in_index]]] = rank[in_index]
 
@@ -674,8 +680,8 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     Raises
     ------
     CorruptFileError
-        The number of tokens is wrong, numbers are not 0 to ``count - 1``, a token occurs twice, or
-        tokens are not UTF-8.
+        The number of tokens is wrong, numbers differ from 0 to ``count - 1``, a token occurs twice,
+        or tokens are invalid UTF-8.
     """
     if _SET in file.schema.names:
         tokens = _from_set(file, count)

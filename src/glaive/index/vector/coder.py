@@ -50,19 +50,19 @@ from glaive.types import Flags, Float32s, UInt8s
 #
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
-_SCORES: Final = 1 << 26
+_MAX_SCORES: Final = 1 << 26
 """Scores in memory at a time: 256 MiB of ``float32``."""
 
 Int32s = NDArray[np.int32]
 
 
 def device_named(accelerator: object) -> str | None:
-    """Return the torch name of a device, given as a name or a torch object; None for the processor.
+    """Return the torch name of a device, a name or a torch object; ``None`` for the processor.
 
     Raises
     ------
     OptionError
-        The device is unknown, torch is not installed, or torch finds no such device.
+        The device is unknown, torch is not installed, or torch lacks the device.
     """
     given = accelerator if isinstance(accelerator, str) else None
     if accelerator is not None and given is None:
@@ -112,7 +112,7 @@ class DeviceVectors:
         self._torch: Any = import_module("torch")
         self._vectors = self._torch.tensor(vectors, device=device)
         self._device = device
-        # Apple's devices have no ``float64``.
+        # Apple's devices lack ``float64``.
         self._wide = self._torch.float32 if device.startswith("mps") else self._torch.float64
 
     def assign(self, centroids: Float32s, *, dot: bool) -> tuple[Int32s, float]:
@@ -123,7 +123,7 @@ class DeviceVectors:
         bias = 0 if dot else -(table * table).sum(dim=1) / 2
         moved_by = torch.tensor(origin, device=self._device)
         ids, total = [], 0.0
-        step = max(1, _SCORES // len(centroids))
+        step = max(1, _MAX_SCORES // len(centroids))
         for start in range(0, len(self._vectors), step):
             part = self._vectors[start : start + step] - moved_by
             best = (part @ table.T + bias).max(dim=1)
@@ -152,10 +152,10 @@ _REFINEMENTS = 2
 """Iterations over all clusters after the clusters within coarse clusters are trained."""
 
 _ROWS_PER_CLUSTER = 256
-_PART = 8192
+_PART_ROWS = 8192
 """Rows that a thread assigns at a time."""
 
-_SUMMED = 1 << 16
+_SUMMED_SQUARES = 1 << 16
 """Squares to sum as ``float32`` before adding to a ``float64``."""
 
 _LARGEST_SQUARE = np.finfo(np.float32).max / 8
@@ -178,7 +178,7 @@ class Training:
     parallel
         Use the threads of the pool. Set False for work that runs in the pool itself.
     device
-        Torch device to train on; None: the processor. Ignored for ``hamming``.
+        Torch device to train on; ``None``: the processor. Ignored for ``hamming``.
     """
 
     metric: Metric = "l2"
@@ -237,7 +237,9 @@ class Clusters:
         with np.errstate(all="ignore"):
             squares = sum(
                 float(np.dot(part, part))
-                for part in (flat[at : at + _SUMMED] for at in range(0, len(flat), _SUMMED))
+                for part in (
+                    flat[at : at + _SUMMED_SQUARES] for at in range(0, len(flat), _SUMMED_SQUARES)
+                )
             )
         return ids, max(0.0, squares - 2 * total)
 
@@ -245,7 +247,7 @@ class Clusters:
 def assign_all(clusters: Clusters, vectors: Float32s, *, parallel: bool) -> tuple[Int32s, float]:
     """Call :meth:`Clusters.measure` for parts of the vectors, on all cores if ``parallel``."""
     # All parts have one size, so that sums of floats do not depend on the number of cores.
-    parts = [vectors[start : start + _PART] for start in range(0, len(vectors), _PART)]
+    parts = [vectors[start : start + _PART_ROWS] for start in range(0, len(vectors), _PART_ROWS)]
     found = list((ordered_map if parallel else map)(clusters.measure, parts))
     return np.concatenate([ids for ids, _ in found]), sum(loss for _, loss in found)
 
@@ -277,7 +279,7 @@ def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[F
 
 
 def _measurable(vectors: Float32s) -> Float32s:
-    """Keep the vectors whose squared distances fit a ``float32``, or all vectors if none does.
+    """Keep the vectors whose squared distances fit a ``float32``, or all vectors if all are larger.
 
     Other vectors are infinitely far from everything, and would make the centroids infinite.
     """
@@ -478,7 +480,7 @@ def encoded_tensor(numbers: NDArray[Any], shape: tuple[int, ...] | None = None) 
 
 
 def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Array[Any]:
-    """Return the rows of a matrix as fixed-size lists; copy only if not contiguous."""
+    """Return the rows of a matrix as fixed-size lists, as a view if the matrix is contiguous."""
     flat = pa.array(np.ascontiguousarray(numbers).reshape(-1))
     lists: Any = pa.FixedSizeListArray
     array: pa.Array[Any] = lists.from_arrays(flat, type=kind)
@@ -490,7 +492,7 @@ def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Ar
 
 
 class PlainCoder(Coder):
-    """Store vectors without a code, normalized to length one for the cosine distance."""
+    """Store vectors as they are, or normalized to length one for the cosine distance."""
 
     def __init__(self, column: VectorColumn) -> None:
         self._column = column
@@ -811,7 +813,7 @@ _CONFIDENCE: Final = 1.9
 _STEPS: Final = {
     1: 0.9957, 2: 0.586, 3: 0.3352, 4: 0.1881, 5: 0.1041, 6: 0.0569, 7: 0.0308, 8: 0.0166,
 }  # fmt: skip
-"""Best step of uniform codes for a normal distribution, by the number of bits without the sign."""
+"""Best step of uniform codes for a normal distribution, by the number of bits besides the sign."""
 
 _TINY: Final = 1e-30
 _TRIED: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)

@@ -93,19 +93,19 @@ class Codes(ABC):
         """
 
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
-        """Return how a graph compares the nodes of a partition; None if a graph cannot."""
+        """Return how a graph compares the nodes of a partition; ``None`` if a graph cannot."""
         return None
 
     def scanned(self, codes: Any, *, has_graph: bool = False) -> CodeRows | None:
         """Return the codes of a partition for a scan of several partitions.
 
-        None if only :meth:`distances` compares the codes. A partition with a graph is rarely
-        scanned: :meth:`scanned` keeps no second copy of its codes.
+        ``None`` if only :meth:`distances` compares the codes. A partition with a graph is rarely
+        scanned: its codes stay in memory once.
         """
         return None
 
     def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:
-        """Return the query for a scan of several partitions; None if they cannot be scanned."""
+        """Return the query for a scan of several partitions, or ``None`` as :meth:`scanned`."""
         return None
 
     def start(self, prepared: PreparedQuery, centroid_distance: float) -> tuple[float, float]:
@@ -166,7 +166,7 @@ class PlainCodes(Codes):
     Raises
     ------
     CorruptFileError
-        The metric cannot compare their type, or their dimension is wrong.
+        The metric is undefined for their type, or their dimension is wrong.
     """
 
     are_vectors: ClassVar[bool] = True
@@ -478,7 +478,7 @@ class RabitCodes(Codes):
     UnsupportedFeatureError
         The layout of the codes is unknown.
     CorruptFileError
-        The description, the rotation or the columns do not fit each other.
+        The description, the rotation and the columns contradict each other.
     """
 
     def __init__(self, storage: Storage, metric: Metric, centroids: Float32s) -> None:
@@ -549,7 +549,7 @@ class RabitCodes(Codes):
             return _RabitQuery(np.ascontiguousarray(rotated), rotated.sum(dtype=np.float32))
 
     def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
-        """See :meth:`Codes.decoded`; vectors stay rotated, which does not change distances."""
+        """See :meth:`Codes.decoded`; vectors stay rotated, which preserves distances."""
         middle = np.float32((1 << self._extra) - 0.5)
         factor = codes.scale[at] * np.float32(-1 if self._dot else -0.5)
         vectors = (codes.numbers[at].astype(np.float32) - middle) * factor[:, None]

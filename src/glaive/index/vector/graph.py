@@ -80,7 +80,7 @@ class Header:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _corrupt(f"{error!r}", where) from error
         if offsets.ndim == 1 and 0 < len(offsets) - 2 == rows - offsets[-1]:
-            # Lance up to 10 does not count the entry point, which is on all levels above 0.
+            # Lance up to 10 omits the entry point in the counts of the levels above 0.
             offsets[1:] += np.arange(len(offsets) - 1)
         good = offsets.ndim == 1 and len(offsets) > 1 and (offsets[1:] >= offsets[:-1]).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
@@ -104,7 +104,7 @@ class Graphs:
     Raises
     ------
     CorruptFileError
-        Columns, partitions or headers do not describe graphs.
+        Columns, partitions or headers are invalid for graphs.
     """
 
     def __init__(self, file: IndexFile, partitions: int) -> None:
@@ -205,7 +205,7 @@ def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
     Raises
     ------
     CorruptFileError
-        The graph is damaged, or its entry point is not a node.
+        The graph is damaged, or its entry point is outside of the nodes.
     """
     header = graphs.header(partition)
     stored = graphs.levels(graphs.read(partition), header, nodes)
@@ -323,7 +323,7 @@ class _Run(NamedTuple):
 class PartitionSort(AbstractContextManager["PartitionSort"]):
     """Collects records, and returns them partition by partition.
 
-    Beyond the memory limit, records go to a temporary file. The file has no name, and vanishes with
+    Beyond the memory limit, records go to a temporary file. The file is unlinked, and vanishes with
     the process.
 
     Parameters
@@ -447,11 +447,11 @@ _GROWTH = 32
 """Size of a batch: the nodes of the graph divided by this."""
 
 _MAX_BATCH = 16_384
-_PARALLEL = 64
+_MIN_PARALLEL_NODES = 64
 """Minimum nodes in a batch for threads."""
 
 _PREFETCH_DISTANCE = 2
-"""A setting of pylance's searches in the header; glaive does not use it."""
+"""A setting of pylance's searches in the header; glaive ignores it."""
 
 
 class BuiltGraph:
@@ -512,7 +512,7 @@ def build_graph(vectors: NDArray[Any], parameters: GraphParameters, *, dot: bool
 
 def _add(graph: GrowingGraph, batch: Int32s, scratches: list[Scratch]) -> None:
     """Add nodes to the graph."""
-    if len(scratches) == 1 or len(batch) < _PARALLEL:
+    if len(scratches) == 1 or len(batch) < _MIN_PARALLEL_NODES:
         find_neighbors(graph, batch, scratches[0])
     else:
         parts = zip(np.array_split(batch, len(scratches)), scratches, strict=True)
@@ -548,7 +548,7 @@ def _link(graph: GrowingGraph, batch: Int32s, level: int, workers: int) -> None:
         np.repeat(batch, counts)[order],
         lists.distances[own][filled][order],
     )
-    if workers == 1 or len(starts) < _PARALLEL:
+    if workers == 1 or len(starts) < _MIN_PARALLEL_NODES:
         link_back(graph, lists, edges)
         return
     cuts = np.linspace(0, len(starts), workers + 1).astype(np.int64).tolist()

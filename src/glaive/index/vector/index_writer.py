@@ -77,14 +77,13 @@ from glaive.index.vector.storage import (
     unpacked,
     with_bytes,
 )
+from glaive.index.vector.vector_index import CODES, INDEX
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import Metric
 from glaive.types import Flags, Int64s, UInt8s, UInt64s
 
-CODES: Final = "auxiliary.idx"
-INDEX: Final = "index.idx"
 FLAT: Final = "lance:flat"
-"""Metadata key of the list of partitions without graphs."""
+"""Metadata key of the list of partitions that lack graphs."""
 
 KIND: Final = "lance:index"
 _METRIC: Final = "distance_type"
@@ -129,7 +128,7 @@ def encoded_blocks(
     Raises
     ------
     OptionError
-        A row is missing in the table, or a partition does not exist.
+        A row is missing in the table, or a partition is too large.
     """
     known = None if partitions is None else _KnownPartitions(partitions, len(model))
 
@@ -148,7 +147,7 @@ class _KnownPartitions:
     Raises
     ------
     OptionError
-        A partition does not exist, or a column does not cast to integers.
+        A partition is out of range, or the cast of a column to integers fails.
     """
 
     def __init__(self, table: pa.Table, count: int) -> None:
@@ -180,7 +179,7 @@ def write_index(
     ivf = _extents(records.sizes)
     codes.add_metadata({_METRIC: metric, MODEL: str(codes.add_buffer(ivf.SerializeToString()))})
     model.coder.add_to(codes)
-    said = {KIND: json.dumps({"type": parameters.kind, _METRIC: metric}, separators=(",", ":"))}
+    kind = json.dumps({"type": parameters.kind, _METRIC: metric}, separators=(",", ":"))
     graphs = None
     if parameters.graph is not None:
         graphs = GraphWriter(out.create(INDEX, NODE_SCHEMA), parameters.graph)
@@ -191,7 +190,7 @@ def write_index(
     codes.finish()
     message = model.message()
     if graphs is not None:
-        graphs.finish(message, said)
+        graphs.finish(message, {KIND: kind})
         return
     message.MergeFrom(_extents(np.zeros(len(model), np.int64)))
     marker = pa.schema([pa.field(_MARKER, pa.uint64(), nullable=False)])
@@ -199,7 +198,7 @@ def write_index(
     out.write(
         INDEX,
         marker.empty_table(),
-        metadata={**said, FLAT: texts},
+        metadata={KIND: kind, FLAT: texts},
         buffers={MODEL: message.SerializeToString()},
     )
 
@@ -242,8 +241,8 @@ _NUMBERS: Final[Mapping[int, Any]] = {
     index_pb2.Tensor.UINT8: pa.uint8(),
 }
 _MAX_DIMENSION: Final = 1 << 20
-_MOST_SAMPLED: Final = 1 << 16
-_MOST_ITERATIONS: Final = 1_000
+_MAX_SAMPLE_RATE: Final = 1 << 16
+_MAX_ITERATIONS: Final = 1_000
 """Ample: training converges earlier, except for vectors whose distances exceed ``float32``."""
 
 
@@ -255,7 +254,7 @@ class StoredIndex:
     CorruptFileError, DataFileMissingError, NotLanceError
         A file is damaged or missing.
     UnsupportedFeatureError
-        glaive does not write this layout any more.
+        glaive stopped writing this layout.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -288,8 +287,7 @@ class StoredIndex:
 
     def _kind(self) -> str:
         try:
-            said = json.loads(self._index.metadata.get(KIND, ""))
-            kind = said["type"]
+            kind = json.loads(self._index.metadata.get(KIND, ""))["type"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._index.corrupt(f"metadata {KIND!r}", "a kind", repr(error)) from error
         if kind not in KINDS:
@@ -320,8 +318,8 @@ class StoredIndex:
             for key in _BUFFERS
             if isinstance(self.storage.details.get(key), int)
         ]
-        said = json.dumps(details, sort_keys=True)
-        return (self.kind, self.storage.metric, self._tensor.data, said, *buffers)
+        shared = json.dumps(details, sort_keys=True)
+        return (self.kind, self.storage.metric, self._tensor.data, shared, *buffers)
 
     def parameters(self) -> VectorParameters:
         """Return the parameters of this index."""
@@ -338,8 +336,8 @@ class StoredIndex:
             target_partition_size=details.target_partition_size or None,
             num_sub_vectors=self._number("num_sub_vectors"),
             num_bits=self._bits(),
-            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256, _MOST_SAMPLED),
-            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50, _MOST_ITERATIONS),
+            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256, _MAX_SAMPLE_RATE),
+            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50, _MAX_ITERATIONS),
             rotation=str(self.storage.details.get("rotation_type") or "fast"),
             transposed=self._is_arranged(),
             graph=self._graph(),
@@ -382,19 +380,19 @@ class StoredIndex:
     def _graph(self) -> GraphParameters | None:
         if GRAPHS not in self._index.metadata:
             return None
-        said = self._params()
+        params = self._params()
         return GraphParameters(
-            max_level=said.get("max_level", 7),
-            neighbors=said.get("m", 20),
-            candidates=said.get("ef_construction", 150),
+            max_level=params.get("max_level", 7),
+            neighbors=params.get("m", 20),
+            candidates=params.get("ef_construction", 150),
         )
 
     def _params(self) -> dict[str, int]:
         """Return the parameters in the header of the first graph, if any partition has one."""
         try:
             headers = json.loads(self._index.metadata[GRAPHS])
-            said: Any = next((json.loads(header)["params"] for header in headers if header), {})
-            known = {key: int(said[key]) for key in _GRAPH_LIMITS if key in said}
+            params: Any = next((json.loads(header)["params"] for header in headers if header), {})
+            known = {key: int(params[key]) for key in _GRAPH_LIMITS if key in params}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise self._index.corrupt(f"metadata {GRAPHS!r}", "graphs", repr(error)) from error
         for key, value in known.items():
@@ -424,7 +422,7 @@ class StoredIndex:
         }
 
     def _first_graph(self) -> dict[str, Any]:
-        """Return the header of the first graph; empty if no partition has a graph."""
+        """Return the header of the first graph; empty if all partitions lack graphs."""
         if GRAPHS not in self._index.metadata or not self._params():
             return {}
         headers = json.loads(self._index.metadata[GRAPHS])
@@ -502,7 +500,7 @@ class StoredIndex:
         return with_bytes(table, storage.column, change(bytes_of(table[storage.column])))
 
     def _to_rows(self, name: str) -> Callable[[UInt8s], UInt8s] | None:
-        """Return the function that converts stored codes to rows; None if they are rows."""
+        """Return the function that converts stored codes to rows; ``None`` if they are rows."""
         if name == PRODUCT and self.storage.details.get("transposed"):
             return row_major
         if name == SIGNS and self.storage.details.get("packed"):
@@ -546,7 +544,7 @@ def _hint(text: str | None, default: int, most: int) -> int:
 # Specification: "Merging" in ``docs/format/vector-indices.md``.
 
 _MEMORY_LIMIT = 1 << 30
-"""Bytes for a merge without a source; a source has its own limit."""
+"""Bytes for a merge of segments alone; a source has its own limit."""
 
 
 def merge_indices(
@@ -554,13 +552,13 @@ def merge_indices(
 ) -> BuiltSegment:
     """Write the rows of segments and of a source with the model that the segments share.
 
-    A segment without files has no rows; at least one segment has files. Reads codes and the source
+    A segment without files is empty; at least one segment has files. Reads codes and the source
     once, and builds graphs again.
 
     Raises
     ------
     UnsupportedFeatureError
-        The models differ, no segment has a model, or the model cannot encode the source.
+        The models differ, all segments lack a model, or the model cannot encode the source.
     CorruptFileError, DataFileMissingError, NotLanceError
         A file of a segment is damaged or missing.
     """
@@ -725,7 +723,7 @@ class _GraphWriter:
         self._rows: list[pa.Table] = []
 
     def add(self, partition: int, kept: Flags) -> None:
-        """Rebuild the graph of a partition without its deleted rows."""
+        """Rebuild the graph of a partition with its surviving rows."""
         header, rows = self._rebuilt(partition, kept)
         self._headers.append(header)
         self._rows.append(rows)

@@ -64,14 +64,14 @@ from glaive.kernels.graph_search import (
 )
 from glaive.types import Float32s, UInt8s, as_array
 
-# --- Search settings kept with an index, for queries that do not set them ---------------
+# --- Search settings kept with an index, for queries that omit them ---------------------
 # Specification: "Details" in ``docs/format/vector-indices.md``.
 
 _PARTITIONS: Final = "glaive.nprobes"
 _REFINE: Final = "glaive.refine_factor"
 _RECALL: Final = "glaive.recall"
-_MOST: Final = {_PARTITIONS: 1 << 20, _REFINE: 1 << 10}
-"""Larger numbers are ignored: no sensible search uses them."""
+_MAX_SETTINGS: Final = {_PARTITIONS: 1 << 20, _REFINE: 1 << 10}
+"""Maximum numbers; searches ignore larger ones as mistakes."""
 
 
 class SearchDefaults(NamedTuple):
@@ -82,7 +82,7 @@ class SearchDefaults(NamedTuple):
     nprobes
         Partitions to search for each query.
     refine_factor
-        Exact distances to compute for each row requested; None: none.
+        Exact distances to compute for each row requested; ``None``: zero.
     recall
         Recall requested.
     """
@@ -93,12 +93,12 @@ class SearchDefaults(NamedTuple):
 
     @classmethod
     def of(cls, details: bytes, where: object) -> SearchDefaults | None:
-        """Parse the settings in a details message; None if they are missing or not numbers.
+        """Parse the settings in a details message; ``None`` if they are missing or invalid.
 
         Raises
         ------
         CorruptFileError
-            The message cannot be parsed.
+            The message is invalid.
         """
         message = parse(
             vector_details_pb2.VectorIndexDetails(), details, "details of an index", where
@@ -119,7 +119,7 @@ def with_defaults(details: bytes, defaults: SearchDefaults, where: object) -> by
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed.
+        The message is invalid.
     """
     message = parse(vector_details_pb2.VectorIndexDetails(), details, "details of an index", where)
     hints: dict[str, float] = {_PARTITIONS: defaults.nprobes, _RECALL: defaults.recall}
@@ -133,7 +133,7 @@ def _number(hints: Mapping[str, str], key: str) -> int | None:
     text = hints.get(key, "")
     if not (text.isascii() and text.isdecimal() and len(text) < 9):
         return None
-    return int(text) if 1 <= int(text) <= _MOST[key] else None
+    return int(text) if 1 <= int(text) <= _MAX_SETTINGS[key] else None
 
 
 _MIN_GRAPH_ROWS: Final = 2000
@@ -213,7 +213,7 @@ class OpenedVectorIndex(OpenedIndex):
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
-        """Settings for queries that do not set them."""
+        """Settings for queries that omit them."""
         return SearchDefaults.of(self._segment.entry.index_details.value, self._segment.where)
 
     @property
@@ -298,7 +298,7 @@ class OpenedVectorIndex(OpenedIndex):
         return "partition", number
 
     def distances(self, prepared: PreparedQuery, partition: LoadedPartition) -> Float32s:
-        """Return the distance of each row of a partition without code rows from a query."""
+        """Return the distance of each row of a partition of plain codes from a query."""
         codes = cast("PlainCodes", self.codes)
         return codes.distances(prepared, partition.codes)
 
@@ -316,7 +316,7 @@ class OpenedVectorIndex(OpenedIndex):
     ) -> ReachedNodes | None:
         """Search the graph of a partition; return rows with distances, the nearest first.
 
-        None if the partition has no graph, or comparing all rows takes about the same time.
+        ``None`` if the partition lacks a graph, or comparing all rows takes about the same time.
 
         Parameters
         ----------
@@ -362,7 +362,7 @@ def read_centroids(
     Raises
     ------
     CorruptFileError
-        Centroids are missing, or do not match the partitions or the metric.
+        Centroids are missing, or contradict the partitions or the metric.
     """
     centroids = read_tensor(model.centroids_tensor, "centroids of an index", file)
     right = centroids.ndim == 2 and len(centroids) == partitions and centroids.shape[1]
@@ -374,7 +374,7 @@ def read_centroids(
     return single_precision(centroids)
 
 
-# --- Vector indices of old writers: one file that is not a Lance 2.x file ---------------
+# --- Vector indices of old writers: one file of an older format than Lance 2.x ----------
 # Specification: "Old indices" in ``docs/format/vector-indices.md``.
 
 _TAIL = struct.Struct("<qHH4s")
@@ -436,7 +436,7 @@ class LegacyFile:
         return np.frombuffer(stored.tobytes(), "<u8").astype(np.uint64), codes
 
     def _description(self, data: pa.Buffer) -> tuple[index_pb2.Index | None, int]:
-        """Parse the description, and return it with its position; None for other kinds of index."""
+        """Parse the description, and return it with its position; ``None`` for other kinds."""
         if data.size < _TAIL.size:
             raise self.damage("size of an index", f"{_TAIL.size} bytes", f"{data.size}")
         position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
@@ -541,7 +541,7 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     Raises
     ------
     UnsupportedFeatureError
-        glaive does not know the codes, the distance or the layout.
+        The codes, the distance or the layout is unknown.
     CorruptFileError, DataFileMissingError, NotLanceError
         A file is damaged or missing.
     """
@@ -560,9 +560,9 @@ def open_codes(storage: Storage, index: IndexFile) -> tuple[Codes, Metric, NDArr
     Raises
     ------
     UnsupportedFeatureError
-        glaive does not know the codes or the distance.
+        The codes or the distance is unknown.
     CorruptFileError
-        The codes do not match the centroids.
+        The codes contradict the centroids.
     """
     metric = metric_of(storage.metric, storage.file)
     centroids = read_centroids(read_model(index), len(storage.partitions), metric, index)

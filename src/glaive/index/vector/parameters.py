@@ -91,10 +91,10 @@ class VectorParameters:
     column
         The vectors and their metric.
     num_partitions
-        Number of partitions; None: derived from the number of vectors and
+        Number of partitions; ``None``: derived from the number of vectors and
         ``target_partition_size``.
     target_partition_size
-        Rows per partition; None: the default of the kind.
+        Rows per partition; ``None``: the default of the kind.
     num_sub_vectors
         Parts of product quantisation; 0 for other codes.
     num_bits
@@ -102,23 +102,23 @@ class VectorParameters:
     sample_rate, max_iters
         Training vectors per centroid, and maximum iterations.
     centroids
-        Shape ``(partitions, dimension)``; None: to be trained.
+        Shape ``(partitions, dimension)``; ``None``: to be trained.
     codebook
-        Shape ``(parts, 2 ** bits, dimension / parts)``; None: to be trained.
+        Shape ``(parts, 2 ** bits, dimension / parts)``; ``None``: to be trained.
     bounds
-        Lower and upper bound of scalar quantisation; None: to be trained.
+        Lower and upper bound of scalar quantisation; ``None``: to be trained.
     partitions
-        Table with ``row_id`` and ``partition``; None: to be computed.
+        Table with ``row_id`` and ``partition``; ``None``: to be computed.
     rotation
         ``fast`` or ``matrix``, for RaBitQ.
     signs
-        Signs of a fast rotation that workers share; None: a fixed default.
+        Signs of a fast rotation that workers share; ``None``: a fixed default.
     transposed
         Store product codes column by column.
     graph
         None: no graphs.
     device
-        Torch device that trains centroids; None: the processor.
+        Torch device that trains centroids; ``None``: the processor.
     """
 
     kind: str
@@ -279,9 +279,9 @@ def _signs(model: object, kind: str, bits: int, column: VectorColumn) -> NDArray
     if model is None:
         return None
     try:
-        said = json.loads(model) if isinstance(model, str) else {}
-        signs = [int(sign) for sign in said["fast_rotation_signs"]]
-        fits = (said["code_dim"], said["num_bits"]) == (column.dimension, bits)
+        parsed = json.loads(model) if isinstance(model, str) else {}
+        signs = [int(sign) for sign in parsed["fast_rotation_signs"]]
+        fits = (parsed["code_dim"], parsed["num_bits"]) == (column.dimension, bits)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise OptionError(
             f"rabitq_model: expected the JSON of a fast rotation, found {model!r:.80}"
@@ -435,25 +435,25 @@ def details_by_name(content: bytes, where: object) -> dict[str, Any]:
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed, or its metric is unknown.
+        The message is invalid, or its metric is unknown.
     """
     if not content:
         return {}
     details = _parsed(content, where)
-    said: dict[str, Any] = {"metric_type": METRICS[details.metric_type].upper()}
+    named: dict[str, Any] = {"metric_type": METRICS[details.metric_type].upper()}
     if details.target_partition_size:
-        said["target_partition_size"] = details.target_partition_size
+        named["target_partition_size"] = details.target_partition_size
     if details.HasField("hnsw_index_config"):
-        said["hnsw"] = _numbers(details.hnsw_index_config)
+        named["hnsw"] = _numbers(details.hnsw_index_config)
     codes = details.WhichOneof("compression")
     if codes not in (None, "flat"):
-        said["compression"] = {"type": codes, **_numbers(getattr(details, codes))}
+        named["compression"] = {"type": codes, **_numbers(getattr(details, codes))}
         if codes == "rq":
             rotations = ("fast", "matrix")
-            said["compression"]["rotation_type"] = rotations[bool(details.rq.rotation_type)]
+            named["compression"]["rotation_type"] = rotations[bool(details.rq.rotation_type)]
     if details.runtime_hints:
-        said["runtime_hints"] = dict(details.runtime_hints)
-    return said
+        named["runtime_hints"] = dict(details.runtime_hints)
+    return named
 
 
 def _numbers(message: Any) -> dict[str, int]:
@@ -467,7 +467,7 @@ def options_of(content: bytes, where: object) -> dict[str, Any]:
     Raises
     ------
     CorruptFileError
-        The message cannot be parsed, or its metric is unknown.
+        The message is invalid, or its metric is unknown.
     """
     details = _parsed(content, where)
     codes = details.WhichOneof("compression") or "flat"
@@ -521,7 +521,7 @@ class VectorModel:
     coder
         Encodes vectors.
     loss
-        Loss of the training; None if the caller gave the centroids.
+        Loss of the training; ``None`` if the caller gave the centroids.
     """
 
     def __init__(
@@ -585,7 +585,7 @@ def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> Colu
 
 
 def train_model(source: IndexSource, parameters: VectorParameters) -> VectorModel | None:
-    """Train a model; None if no row has a vector. Cost: reads one sample of the column."""
+    """Train a model; ``None`` if all rows lack a vector. Cost: reads one sample of the column."""
     sample = model_sample(source, parameters)
     if not len(sample):
         return None
@@ -609,12 +609,12 @@ def model_sample(source: IndexSource, parameters: VectorParameters) -> Float32s:
 def model_centroids(
     parameters: VectorParameters, sample: Float32s, rows: int
 ) -> tuple[NDArray[Any], float | None]:
-    """Return the centroids for ``rows`` rows, and the loss: None if the caller gave the centroids.
+    """Return the centroids for ``rows`` rows, and the loss: ``None`` for centroids of the caller.
 
     Parameters
     ----------
     sample
-        Result of :func:`model_sample`, not empty.
+        Result of :func:`model_sample`, with at least one vector.
     """
     if parameters.centroids is not None:
         return parameters.centroids, None

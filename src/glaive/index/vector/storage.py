@@ -56,7 +56,7 @@ def metric_named(name: object) -> Metric:
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Normalize vectors to length one, in their own dtype; NaN for vectors without a direction.
+    """Normalize vectors to length one, in their own dtype; NaN for vectors of length zero.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
     Raises
     ------
     OptionError
-        The numbers are not floats or bytes, or some are null.
+        The numbers are others than floats or bytes, or some are null.
     """
     if isinstance(numbers, pa.ChunkedArray):
         numbers = numbers.combine_chunks()
@@ -111,7 +111,7 @@ def load_matrix(uri: object, name: str) -> NDArray[Any]:
     OptionError
         The file holds something else.
     ObjectNotFoundError, StoreError
-        The file cannot be read.
+        The file is missing or unreadable.
     """
     from tokenize import TokenError  # NumPy parses the header as a Python literal
 
@@ -134,7 +134,7 @@ def check_finite(matrix: NDArray[Any], name: str) -> None:
         raise OptionError(f"{name}: expected finite numbers, found NaN or infinity")
 
 
-# --- Vectors of a column: which types can be indexed, and arrays without nulls ----------
+# --- Vectors of a column: which types can be indexed, and arrays of valid vectors -------
 # Specification: "Files" in ``docs/format/vector-indices.md``.
 
 _BLOCK_BYTES = 8 << 20
@@ -190,7 +190,7 @@ class VectorColumn:
         Raises
         ------
         OptionError
-            The column has no vectors, or the metric cannot compare them.
+            The column has other values than vectors, or the metric is undefined for them.
         """
         kind: Any = field.type
         several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -238,7 +238,7 @@ class VectorColumn:
                 yield self.block(values.slice(start, limit), rows[start : start + limit])
 
     def block(self, values: pa.Array[Any], rows: RowNumbers) -> ColumnVectors:
-        """Return the vectors of an array that are not null and finite."""
+        """Return the valid and finite vectors of an array."""
         stored, owners = self._numbers(values)
         rows = rows[owners]
         if self.metric == "hamming":
@@ -256,7 +256,7 @@ class VectorColumn:
         return ColumnVectors(stored, vectors, rows)
 
     def _numbers(self, values: pa.Array[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the vectors of an array without nulls, and the array position of each."""
+        """Return the valid vectors of an array, and the array position of each."""
         lists: Any = values
         owners = np.arange(len(values), dtype=np.int64)
         if self.several:
@@ -327,7 +327,7 @@ class Partitions(NamedTuple):
 
 
 def read_model(file: IndexFile) -> index_pb2.IVF:
-    """Read the model of a file; without graphs, another file may hold the partitions."""
+    """Read the model of a file; an index without graphs may have the partitions in another file."""
     return parse(
         index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
     )
@@ -339,7 +339,7 @@ def read_partitions(file: IndexFile) -> Partitions:
     Raises
     ------
     CorruptFileError
-        The partitions are missing, or do not cover the rows of the file.
+        The partitions are missing, or differ from the rows of the file.
     UnsupportedFeatureError
         The file has format 0.1.
     """
@@ -443,7 +443,7 @@ class Storage:
     Raises
     ------
     CorruptFileError
-        Columns, partitions or metadata do not describe a vector index.
+        Columns, partitions or metadata are invalid for a vector index.
     """
 
     def __init__(self, file: IndexFile) -> None:
@@ -500,7 +500,7 @@ class Storage:
         return self.file.metadata.get("distance_type", "l2")
 
     def _special_layout(self) -> tuple[str, Select] | None:
-        """Return the column not stored row by row, and the function that selects its rows."""
+        """Return the column that is stored in blocks, and the function that selects its rows."""
         if self.column == PRODUCT and self.details.get("transposed"):
             return PRODUCT, select_transposed
         if self.column == SIGNS and self.details.get("packed"):
@@ -623,7 +623,7 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
 
 
 def single_precision(numbers: NDArray[Any]) -> Float32s:
-    """Convert numbers to ``float32``, without a copy if possible; large ones become infinite."""
+    """Convert numbers to ``float32``, as a view if possible; large ones become infinite."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(numbers, np.float32)
 
@@ -650,7 +650,7 @@ def read_codebook(storage: Storage) -> Float32s:
     Raises
     ------
     CorruptFileError
-        The codebook is missing, or does not fit the codes.
+        The codebook is missing, or contradicts the codes.
     """
     details, file = storage.details, storage.file
     bits, parts, dimension = (
@@ -687,7 +687,7 @@ def read_bounds(storage: Storage) -> tuple[float, float]:
     Raises
     ------
     CorruptFileError
-        The bounds are missing, or not finite numbers.
+        The bounds are missing, infinite or NaN.
     """
     bounds = storage.details.get("bounds")
     stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []

@@ -1,4 +1,4 @@
-"""Vector indices of all kinds: IVF with plain vectors or codes, with and without graphs.
+"""Vector indices of all kinds: IVF with plain vectors or codes, also with graphs.
 
 Specification: "Files" in ``docs/format/vector-indices.md``.
 """
@@ -42,7 +42,7 @@ class VectorIndex(IndexKind):
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Remove deleted rows from their partitions and graphs; the model does not change."""
+        """Remove deleted rows from their partitions and graphs; the model stays the same."""
         from glaive.index.vector.index_writer import remap_vector_index
 
         return remap_vector_index(segment, INDEX, CODES, address_map, out)
