@@ -56,7 +56,7 @@ def blob_field(
     Raises
     ------
     OptionError
-        A threshold is not a number of bytes in the allowed range.
+        A threshold is outside of the allowed range of bytes.
     """
     limits = {
         "inline": (inline_size_threshold, 0),
@@ -135,7 +135,7 @@ def as_blobs(array: Any, field: pa.Field[Any]) -> Any:
     Raises
     ------
     SchemaError
-        A value is a part of an object, but the column has no members for parts.
+        A value is a part of an object, but the column lacks members for parts.
     """
     if not _has_blob_type(field):
         return array
@@ -251,7 +251,7 @@ class BlobColumn:
     Raises
     ------
     SchemaError
-        The array is not binary.
+        The array has another type.
     """
 
     def __init__(self, blob_column: pa.Array | pa.ChunkedArray) -> None:
@@ -272,7 +272,7 @@ class BlobColumn:
 # --- Values of blob columns for users: as files, as bytes, in parts ---------------------
 
 Rows = Mapping[str, object]
-"""``ids``, ``addresses`` and ``indices``; exactly one is not None."""
+"""``ids``, ``addresses`` and ``indices``; exactly one has values."""
 
 _PARTS = 3
 
@@ -283,11 +283,11 @@ def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> li
     Raises
     ------
     SchemaError, ColumnNotFoundError
-        The column does not exist, or is not a blob column.
+        The column is unknown, or is of another type.
     OptionError
-        You gave no selection or several, or the values cannot select rows.
+        The selection is missing or ambiguous, or its values are invalid.
     RowIndexError
-        A row does not exist.
+        A row is missing.
     CorruptFileError, DataFileMissingError
         A blob descriptor points beyond the end of a file, or to a missing file.
     """

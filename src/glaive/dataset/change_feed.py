@@ -200,8 +200,8 @@ class _Names(NamedTuple):
     def of(self, wanted: Sequence[Field], stored: Sequence[Field]) -> list[Field]:
         """Return fields of the version with their names in the feed, or new unique names.
 
-        Fields with equal ids are the same. A field without such a match, like a field with another
-        type, matches by name if no other field has that name.
+        Fields with equal ids are the same. A field with a new id or another type matches by
+        name if the name is unique.
         """
         by_id = {field.id: field for field in wanted if field.id >= 0}
         by_name = {field.name: field for field in wanted}
@@ -227,7 +227,7 @@ class _Names(NamedTuple):
         return made
 
     def _check(self, wanted: Mapping[int, Field], stored: Sequence[Field]) -> None:
-        """Check that no column was renamed."""
+        """Check that all columns kept their names."""
         names = {field.name for field in stored}
         for field in stored:
             there = wanted.get(field.id)
@@ -418,9 +418,9 @@ class ChangeReader:
     Raises
     ------
     OptionError
-        ``columns`` is not a list of names.
+        ``columns`` is of another type than a list of names.
     ColumnNotFoundError
-        A column does not exist.
+        A column is unknown.
     SchemaError
         The dataset has a column with the name of a column that the feed adds.
     """
@@ -658,12 +658,12 @@ class DatasetDelta:
     def list_transactions(self) -> list[Transaction | None]:
         """Return the transactions of the versions, oldest first.
 
-        Makes at most two requests per version, and one to check that the dataset was not replaced.
+        Makes at most two requests per version, and one to check that the dataset is still the same.
 
         Raises
         ------
         VersionNotFoundError
-            A version does not exist.
+            A version is missing.
         CommitConflictError
             Another dataset has replaced this one.
         """
@@ -692,9 +692,9 @@ class DatasetDelta:
         Raises
         ------
         UnsupportedFeatureError
-            The dataset has no stable row ids.
+            The dataset lacks stable row ids.
         OptionError, VersionNotFoundError
-            The range is empty, or a version does not exist.
+            The range is empty, or a version is missing.
         CommitConflictError
             Another dataset has replaced this one.
         """

@@ -1,8 +1,8 @@
 """Plan a change feed: compare the fragments of two versions.
 
-A fragment with equal metadata in both versions did not change; no data file is read. Tasks find the
-changes of rows of the other fragments. A compaction, which keeps the number of rows, changes no
-rows: only its transaction shows this.
+A fragment with equal metadata in both versions is unchanged. Tasks read the data files of the other
+fragments and find their changed rows. A compaction, which keeps the number of rows, keeps all rows:
+only its transaction shows this.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ChangedSide:
     read_version
         The version that has the rows.
     compared_version
-        The version on the other side of the commit; ``None`` if it cannot have rows of the
+        The version on the other side of the commit; ``None`` if it lacks rows of the
         fragment.
     others
         Field ids that mean other columns in ``read_version`` than in the feed; ``None`` if
@@ -168,12 +168,12 @@ class Commit:
 
     @property
     def operation(self) -> str | None:
-        """Name of the operation; ``None`` if it is not recorded."""
+        """Name of the operation; ``None`` if the record is missing."""
         return None if self.transaction is None else self.transaction.operation.wire_name
 
     @property
     def replaced_everything(self) -> bool:
-        """Whether no row comes from the version before: an overwrite, except a published branch."""
+        """Whether all rows are new in this version: an overwrite, except a published branch."""
         return self.operation == "overwrite" and Published.of(self.transaction) is None
 
     @property
@@ -188,7 +188,7 @@ def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
     Raises
     ------
     OptionError
-        A version is not a number of a version, or the range is empty.
+        A version is invalid, or the range is empty.
     """
     first: int = integer(1).check("start_version", start)
     last: int = newest if end is None else integer(1).check("end_version", end)
@@ -249,7 +249,7 @@ _MAX_BYTES: Final = 2.0**62
 
 
 def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> list[ChangeTask]:
-    """Return tasks that read the changes of a commit; read no file; ``others`` as in plan_net."""
+    """Return tasks that read the changes of a commit; ``others`` as in plan_net."""
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
     if commit.operation == "rewrite" and _has_as_many(commit.before, commit.after):
@@ -277,7 +277,7 @@ def plan_net(
     Raises
     ------
     UnsupportedFeatureError
-        A compaction moved rows without stable ids, so glaive cannot identify them.
+        A compaction moved rows without stable ids, which are impossible to identify.
     """
     if before is None or any(commit.replaced_everything for commit in between):
         return _replaced(before, after)
@@ -299,7 +299,7 @@ def plan_snapshot(manifest: Manifest) -> list[ChangeTask]:
 
 
 def _has_as_many(before: Manifest, after: Manifest) -> bool:
-    """Return whether two versions have equally many rows; old manifests may not record them."""
+    """Return whether two versions have equally many rows; old manifests may lack the numbers."""
     counts = before.count_rows(), after.count_rows()
     return None in counts or counts[0] == counts[1]
 
@@ -461,7 +461,7 @@ class _Comparison:
         return RewrittenRows(offsets=self._stated_offsets(new.id))
 
     def _stated_offsets(self, fragment_id: int) -> bytes | None:
-        """Return the rows that the transaction records as rewritten; None if it records none."""
+        """Return the rows that the transaction records as rewritten, or None."""
         message = self._update
         if message is None:
             return None

@@ -102,7 +102,7 @@ _BATCH: Final = 8192
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
     """Stream the files below the root, with size in bytes and modification time (UTC).
 
-    Base paths are not included. Makes only the requests of a listing.
+    Base paths are left out. Makes only the requests of a listing.
     """
     store = dataset.store
     files = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
@@ -224,8 +224,8 @@ def drop_dataset(
 def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str]) -> list[str]:
     """Return the hint, and files of versions that a stale listing may lack.
 
-    Unlisted files that make the folder a dataset must not stay. Blobs and files with other names
-    may. Makes one request for each of these versions.
+    These files make the folder a dataset. Blobs and files with other names may stay unlisted. Makes
+    one request for each of these versions.
     """
     names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
     last = max((name.version for name in names if name and not name.is_detached), default=0)
@@ -242,7 +242,7 @@ def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str])
 
 
 def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
-    """Refuse a folder with files: it is not a dataset, and they may be the caller's own.
+    """Refuse a folder with other files than a dataset's, which may be the caller's own.
 
     Files below ``besides`` are allowed: a drop deletes them last and may have left them.
 
@@ -292,17 +292,17 @@ def _is_staged(path: str) -> bool:
 def migrate_manifest_names(store: ObjectStore) -> int:
     """Rename all manifests so that listings have the newest first; return their number.
 
-    Writers must not run meanwhile. You can repeat the call after an interruption: glaive renames
-    the newest manifest first, so readers find it. Makes three requests per manifest, and two more
-    per manifest for a register of manifests. A stale listing adds one request per missing manifest
-    and one for the version after them.
+    Other writers have to stop meanwhile. You can repeat the call after an interruption: glaive
+    renames the newest manifest first, so readers find it. Makes three requests per manifest, and
+    two more per manifest for a register of manifests. A stale listing adds one request per missing
+    manifest and one for the version after them.
 
     Raises
     ------
     OptionError
-        A manifest, or their folder, is a symlink that leads out of the root. Nothing was renamed.
+        A manifest, or their folder, is a symlink that leads out of the root. All names stay.
     UnsupportedFeatureError
-        A catalogue names the manifests. Nothing was renamed.
+        A catalogue names the manifests. All names stay.
     """
     renamed = 0
     _refuse_link(store, store.link_out(VERSIONS))
@@ -338,7 +338,7 @@ def _later_with_old_names(
 ) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
     """Yield manifests after the last listed one, by their names: a listing may be stale.
 
-    If the newest kept its old name, readers would not find it after a thousand new names.
+    If the newest kept its old name, readers would miss it after a thousand new names.
     """
     with suppress(ObjectNotFoundError):
         for version in range(last + 1, last + 1 + MOST_UNLISTED):
@@ -384,7 +384,7 @@ class CleanupStats:
 
 @dataclass(frozen=True, slots=True)
 class CleanupCandidateFile:
-    """A file that a clean-up would delete; ``unverified`` if no version has ever used it."""
+    """A file that a clean-up would delete; ``unverified`` if versions have never used it."""
 
     path: str
     kind: str
@@ -447,7 +447,7 @@ def clean_up(
 def explain(
     dataset: OpenedVersion, policy: CleanupPolicy, *, include_files: bool, max_files: int
 ) -> CleanupExplanation:
-    """Return what :func:`clean_up` would delete; delete nothing."""
+    """Return what :func:`clean_up` would delete."""
     plan = planned_cleanup(dataset, policy)
     listed = plan.files[:max_files] if include_files else ()
     return CleanupExplanation(
@@ -510,7 +510,7 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     Raises
     ------
     OptionError
-        The age is negative, not a number, or too long.
+        The age is negative, too long or of another type.
     """
     most = timedelta.max // unit
     if isinstance(given, int | float) and 0 <= given <= most:

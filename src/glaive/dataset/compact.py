@@ -65,7 +65,7 @@ _MOST_ADDED: Final = 100_000
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
-    """Compute the groups; reads no data file."""
+    """Compute the groups from manifests."""
     manifest = dataset.manifest
     ids = manifest.fragment_ids
     tasks = [
@@ -81,12 +81,12 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
 
 
 def for_tasks(options: CompactionOptions) -> CompactionOptions:
-    """Return the options that tasks need, without options that only affect the plan."""
+    """Return the options that tasks need: reset options that only affect the plan."""
     return replace(options, excluded_fragment_ids=())
 
 
 def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
-    """Return positions of the fragments to merge, or to rewrite alone; read no data file.
+    """Return positions of the fragments to merge, or to rewrite alone.
 
     Raises
     ------
@@ -219,14 +219,14 @@ class RemapTask:
     def execute(
         self, dataset: OpenDataset, shared: Sequence[MovedRows]
     ) -> tuple[RemappedSegment, ...]:
-        """Write the segments, commit nothing; leave out segments with a missing file.
+        """Write the segments; leave out segments with a missing file.
 
         Raises
         ------
         VersionNotFoundError
             The version was cleaned up.
         CorruptFileError, NotLanceError, UnsupportedFeatureError
-            A segment cannot be read. The files of this task were removed.
+            A segment is unreadable. The files of this task were removed.
         """
         opened = opened_at(dataset, self.read_version)
         return tuple(remap_segments(opened.store, opened.manifest, self.segments, shared))
@@ -263,9 +263,9 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Tasks rebuild the indices that store addresses of the rows. With ``defer_index_remap`` they do
-    not, unless a remapping table would have too many rows. The commit records the metrics of these
-    results and of ``earlier`` commits of the same job.
+    Tasks rebuild the indices that store addresses of the rows. With ``defer_index_remap`` they
+    write a remapping table instead, unless it would have too many rows. The commit records the
+    metrics of these results and of ``earlier`` commits of the same job.
 
     Raises
     ------
@@ -274,7 +274,7 @@ def commit_rewrites(
     OptionError
         The results are for different versions, for the same fragments, or of another dataset.
     CorruptFileError, NotLanceError, UnsupportedFeatureError
-        An index cannot be read. Nothing was changed.
+        An index is unreadable. The dataset is unchanged.
     """
     for result in rewrites:
         if not isinstance(result, RewriteResult):
@@ -383,7 +383,7 @@ def rewrite_tasks(
 def with_old(
     dataset: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
 ) -> list[RewriteResult]:
-    """Return the results with the fragments of their groups, which tasks do not send."""
+    """Return the results with the fragments of their groups, which tasks leave out."""
     manifest = dataset.manifest
     listed = manifest.complete_wire.fragments
     return [
@@ -398,7 +398,7 @@ def compact(
     rewriting: Rewriting = rewrite_here,
     job: Job = LOCAL,
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Plan, execute and commit until a plan has no task; make no version if the first has none.
+    """Plan, execute and commit until a plan is empty; an empty first plan makes no version.
 
     Limits of the source limit a run: with them glaive makes one pass. If another writer commits
     meanwhile, the rest is also left to the next compaction.
@@ -411,7 +411,7 @@ def compact(
     Raises
     ------
     CommitConflictError, CommitContentionError
-        Another writer changed one of the fragments. Nothing was changed.
+        Another writer changed one of the fragments. The dataset is unchanged.
     """
     emit(DATASETS, event="compacting", uri=dataset.uri)
     total = CompactionMetrics()
@@ -448,18 +448,18 @@ class Compaction:
 
     @staticmethod
     def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
-        """Select the fragments to rewrite; read no data file.
+        """Select the fragments to rewrite by their metadata.
 
         Raises
         ------
         OptionError
-            An option does not exist or has an invalid value.
+            An option is unknown or has an invalid value.
         """
         return plan_compaction(dataset.opened, _options(dataset, options))
 
     @staticmethod
     def execute_task(dataset: OpenDataset, task: CompactionTask) -> RewriteResult:
-        """Write the fragments of one task; commit nothing."""
+        """Write the fragments of one task, for :func:`commit`."""
         return task.execute(dataset)
 
     @staticmethod
@@ -486,9 +486,7 @@ class Compaction:
     def execute(
         dataset: OpenDataset, options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Plan, execute and commit until a plan has no task; make no version if the first has
-        none.
-        """
+        """Plan, execute and commit until a plan is empty; an empty first plan makes no version."""
         manifest, metrics = compact(dataset.opened, _options(dataset, options))
         dataset.move_to(manifest)
         return metrics
@@ -518,15 +516,15 @@ class DatasetOptimizer:
         Returns
         -------
         CompactionMetrics
-            Fragments and files removed and added. If nothing was to merge, all are 0 and no version
-            is made.
+            Fragments and files removed and added. Without fragments to merge, all are 0 and the
+            version stays.
 
         Raises
         ------
         CommitConflictError, CommitContentionError
-            Another writer changed one of the fragments meanwhile. Nothing was changed.
+            Another writer changed one of the fragments meanwhile. The dataset is unchanged.
         OptionError
-            An option does not exist or has an invalid value.
+            An option is unknown or has an invalid value.
 
         Notes
         -----
@@ -549,7 +547,7 @@ class DatasetOptimizer:
         Raises
         ------
         OptionError
-            A key is unknown, or a value is not an integer.
+            A key is unknown, or a value has another type.
         """
         from glaive.dataset.tasks import set_entries
         from glaive.dataset.writing.plan import WriteOptions
@@ -576,15 +574,15 @@ class DatasetOptimizer:
         retrain: bool = False,
         progress: bool | None = None,
     ) -> None:
-        """Index rows that no index covers, and merge segments.
+        """Index new rows, and merge segments.
 
         Parameters
         ----------
         num_indices_to_merge
             Number of newest segments of each index to merge with the new rows; with 0 the new rows
-            get their own segment. Default: segments that are not much larger than the new rows, so
-            the cost follows the new rows. It also merges segments with at most 4,096 rows including
-            the new rows.
+            get their own segment. Default: segments of about the size of the new rows or smaller,
+            so the cost follows the new rows. It also merges segments with at most 4,096 rows
+            including the new rows.
         index_names
             Indices to update; default: all that glaive knows.
         retrain
@@ -597,7 +595,7 @@ class DatasetOptimizer:
         IndexNotFoundError, OptionError
             A name or a number is wrong.
         CommitConflictError
-            Another writer rewrote the fragments meanwhile. Nothing was changed.
+            Another writer rewrote the fragments meanwhile. The dataset is unchanged.
         """
         from glaive.dataset.indexing.optimize import optimize_indices
 

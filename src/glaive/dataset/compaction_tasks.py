@@ -113,7 +113,7 @@ class CompactionOptions:
     max_source_fragments, max_source_rows, max_source_bytes
         Limits of one run: glaive takes the oldest groups that stay below them.
     excluded_fragment_ids
-        Fragments to leave unchanged; groups do not span them.
+        Fragments to leave unchanged; they separate groups.
     data_storage_version
         Format of the files; default: the format of the dataset.
     compression
@@ -154,7 +154,7 @@ class CompactionOptions:
         Raises
         ------
         OptionError
-            An option does not exist or has an invalid value.
+            An option is unknown or has an invalid value.
         """
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"compaction: expected a dict of options, found {given!r:.60}")
@@ -226,7 +226,7 @@ class JsonValue:
         Raises
         ------
         OptionError
-            The string is not such output.
+            The string is invalid.
         """
         from json import loads
 
@@ -273,7 +273,7 @@ class RewriteResult(JsonValue):
     new
         Fragments with these rows; the commit assigns their ids.
     moved
-        Old addresses of the live rows, as a bitmap; empty if no index needs them.
+        Old addresses of the live rows, as a bitmap; empty unless an index needs them.
     """
 
     read_version: int
@@ -341,7 +341,7 @@ def rewrite(
     options: CompactionOptions,
     known: Sequence[Fragment] = (),
 ) -> RewriteResult:
-    """Write the live rows of fragments into new fragments, in order; commit nothing.
+    """Write the live rows of fragments into new fragments, in order.
 
     Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments, if
     they were read already.
@@ -488,7 +488,7 @@ class CompactionTask(JsonValue):
         return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the rows of ``read_version`` into new fragments; commit nothing.
+        """Write the rows of ``read_version`` into new fragments.
 
         ``dataset`` may be at another version.
 
@@ -530,7 +530,7 @@ class RewriteTask:
     options: CompactionOptions
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the rows into new fragments; commit nothing."""
+        """Write the rows into new fragments."""
         opened = self.fragments.opened(dataset)
         positions = self.fragments.positions(opened)
         ids = opened.manifest.fragment_ids[positions.start : positions.stop].tolist()

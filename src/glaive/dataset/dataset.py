@@ -1,7 +1,7 @@
 """``LanceDataset``: public signatures and their documentation.
 
 Its methods are thin: each delegates, with the opened version, to a function that can be used and
-tested without this class. Rarely used modules are imported when needed, which keeps opening a
+tested alone. Rarely used modules are imported when needed, which keeps opening a
 dataset fast.
 """
 
@@ -160,13 +160,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         uri: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return the version that a manifest describes; read nothing."""
+        """Return the version that a manifest describes, from memory."""
         place: Any = {"uri": uri, "storage_options": storage_options}
         return cls.holding(OpenedVersion.of(store, manifest, **place))
 
     @classmethod
     def holding(cls, opened: OpenedVersion) -> Self:
-        """Return the dataset at an opened version; read nothing."""
+        """Return the dataset at an opened version, from memory."""
         dataset = cls.__new__(cls)
         dataset._at = opened  # noqa: SLF001  # of this class
         return dataset
@@ -221,11 +221,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @property
     def initial_storage_options(self) -> dict[str, str] | None:
-        """Options of the object store, as they were given; ``None`` if none were."""
+        """Options of the object store, as given; ``None`` by default."""
         return None if self.storage_options is None else dict(self.storage_options)
 
     def latest_storage_options(self) -> dict[str, str] | None:
-        """Return ``initial_storage_options``: options do not change while a dataset is open."""
+        """Return ``initial_storage_options``: options are fixed while a dataset is open."""
         return self.initial_storage_options
 
     def __repr__(self) -> str:
@@ -309,7 +309,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @property
     def partition_expression(self) -> object:
-        """Not offered: Lance datasets are not partitioned by expressions."""
+        """Raise an error: Lance datasets have no partitions by expressions."""
         raise UnsupportedFeatureError(
             "partition_expression: partitioning not yet supported: Lance datasets are not "
             "partitioned by expressions"
@@ -345,7 +345,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Scanner:
-        """Describe a scan; read no rows."""
+        """Describe a scan."""
         from glaive.dataset.scanner import Scanner
 
         given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
@@ -391,7 +391,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Iterator[dict[str, Any]]:
         """Stream batches as NumPy arrays by column, for NumPy, JAX and other libraries.
 
-        Arrays that need no conversion share Arrow's memory and are read-only.
+        Arrays in Arrow's own representation share Arrow's memory and are read-only.
 
         - Nulls make numbers NaN (integers become ``float64``) and times NaT.
         - Fixed-size lists of numbers have two dimensions. Tensors keep their shape.
@@ -440,8 +440,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> pa.Table:
         """Return rows by ``_rowid``, in the order given; ids may repeat. The name is pylance's.
 
-        Ids without a live row are skipped. With ``ignore_deletions``, deleted rows are returned as
-        well, while their data exists.
+        Ids of deleted or unknown rows are skipped. With ``ignore_deletions``, deleted rows are
+        returned as well, while their data exists.
         """
         from glaive.scan.take import take_ids
 
@@ -571,7 +571,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return all_fragments(self._at.views, filter)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """Return the fragment with this id; ``None`` if it does not exist."""
+        """Return the fragment with this id; ``None`` if it is missing."""
         from glaive.dataset.fragment import fragment_with_id
 
         return fragment_with_id(self._at.views, fragment_id)
@@ -614,10 +614,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         FilterError
-            The filter is invalid; nothing was deleted.
+            The filter is invalid; the dataset is unchanged.
         CommitConflictError, CommitContentionError
-            Another writer changed the same rows, or every retry lost the race. Nothing was
-            deleted.
+            Another writer changed the same rows, or every retry lost the race. The dataset
+            is unchanged.
 
         Notes
         -----
@@ -670,10 +670,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, FilterError, SchemaError
-            A column does not exist, an expression is invalid, or its values do not fit the
-            column. Nothing was changed.
+            A column is unknown, an expression is invalid, or its values have another type than
+            the column. The dataset is unchanged.
         CommitConflictError, CommitContentionError
-            As for :meth:`delete`; nothing was changed.
+            As for :meth:`delete`; the dataset is unchanged.
 
         Notes
         -----
@@ -699,7 +699,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError
-            A key column does not exist.
+            A key column is unknown.
         """
         from glaive.dataset.merging.merge_insert import MergeInsertBuilder
 
@@ -734,13 +734,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
             - A function over record batches, preferably made by :func:`glaive.batch_udf`.
             - Rows with the new columns only, in any writable form: one for each row of the dataset,
               in order.
-            - A field, a list of fields or a schema, for columns of nulls. This writes no files.
+            - A field, a list of fields or a schema, for columns of nulls. Only the schema changes.
               From format 2.2 on a struct may add members to an existing struct.
         read_columns
             Input columns of a function; may include ``_rowid`` and ``_rowaddr``; default: all
             columns.
         reader_schema
-            Schema of ``transforms``, if rows are given without a schema.
+            Schema of ``transforms``, for rows that lack one.
         batch_size
             Maximum rows per call of a function; default: ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
         progress
@@ -749,12 +749,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         SchemaError
-            A name is taken, or the number or type of values does not match.
+            A name is taken, or the number or type of values differs.
         FilterError, ColumnNotFoundError, OptionError
-            An expression is invalid, a column does not exist, or the type of ``transforms`` is
+            An expression is invalid, a column is unknown, or the type of ``transforms`` is
             wrong.
         CommitConflictError
-            Another writer changed the dataset concurrently; nothing was changed.
+            Another writer changed the dataset concurrently.
 
         Notes
         -----
@@ -776,7 +776,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            The column does not exist, or it is the last column.
+            The column is unknown, or it is the last column.
         """
         from glaive.dataset.columns.alter_columns import drop_columns
 
@@ -794,10 +794,10 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            The path does not exist, or the name is taken. A type or a value cannot be cast. A
+            The path is unknown, or the name is taken. A type or a value cannot be cast. A
             column to be made non-nullable has nulls. A column to be cast has an index.
         CommitConflictError
-            Another writer changed the dataset concurrently; nothing was changed.
+            Another writer changed the dataset concurrently.
 
         Notes
         -----
@@ -820,20 +820,20 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Parameters
         ----------
         data_obj
-            The key and the new columns. Rows without a match are ignored. Rows of the dataset
-            without a match get nulls. Of several matches the last row is used.
+            The key and the new columns. Only rows with a match count; other rows of the dataset
+            get nulls. Of several matches the last row is used.
         left_on, right_on
             Key columns of the dataset and of the table. The key of the dataset may be ``_rowid`` or
             ``_rowaddr``.
         schema
-            Schema of ``data_obj``, if rows are given without a schema.
+            Schema of ``data_obj``, for rows that lack one.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            A key does not exist, keys differ in type, or a name is taken.
+            A key is unknown, keys differ in type, or a name is taken.
         CommitConflictError
-            Another writer changed the dataset concurrently; nothing was changed.
+            Another writer changed the dataset concurrently.
 
         Notes
         -----
@@ -844,7 +844,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         self.move_to(merge_data(self._at, data_obj, left_on, right_on, schema))
 
     def replace_schema(self, schema: object) -> NoReturn:
-        """Not offered: use :meth:`alter_columns` or :meth:`replace_schema_metadata`."""
+        """Raise an error: use :meth:`alter_columns` or :meth:`replace_schema_metadata`."""
         raise UnsupportedFeatureError(
             "Cannot replace the schema of a dataset as a whole. Use add_columns, "
             "drop_columns and alter_columns, or replace_schema_metadata."
@@ -853,7 +853,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ indices
 
     def describe_indices(self) -> list[IndexDescription]:
-        """Describe all indices of this version: type, fields, segments. Reads no index file."""
+        """Describe all indices of this version: type, fields, segments. Reads only manifests."""
         from glaive.dataset.indexing.describe import describe_indices
 
         return describe_indices(self.snapshot)
@@ -922,12 +922,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         replace
             Replace an index of this name; otherwise an existing name is an error.
         train
-            With ``False`` glaive indexes no rows until you call ``optimize_indices``.
+            With ``False`` glaive indexes the rows when you call ``optimize_indices``.
         fragment_ids
             Fragments to index; default: all.
         index_uuid
-            Id of the segment; default: random. If you give ``fragment_ids`` as well, nothing is
-            committed: commit an index with this id yourself. Several workers may write parts of
+            Id of the segment; default: random. If you give ``fragment_ids`` as well, commit an
+            index with this id yourself. Several workers may write parts of
             a full-text index under one id; see :meth:`merge_index_metadata`.
         progress_callback
             Called with the number of rows read so far.
@@ -944,7 +944,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             The kind cannot index values of this type.
         CommitConflictError
-            Another writer rewrote the fragments meanwhile. No index was made.
+            Another writer rewrote the fragments meanwhile. The dataset is unchanged.
 
         Notes
         -----
@@ -1021,7 +1021,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         index_cache_size, shuffle_partition_batches, shuffle_partition_concurrency, storage_options
             Accepted and ignored.
         filter_nan, streaming_sample_rate, streaming_coreset_rate, streaming_refine_passes
-            Accepted and ignored. glaive never indexes vectors with NaN or infinite values.
+            Accepted and ignored. glaive indexes only vectors of finite values.
 
         Raises
         ------
@@ -1070,7 +1070,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         skip_transpose: bool = False,
         **parameters: Unpack[IndexKeywords],
     ) -> Index:
-        """Write one segment of an index, over some fragments, without committing it.
+        """Write one segment of an index over some fragments; commit it later.
 
         Use it to build an index with several workers; see :meth:`commit_existing_index_segments`.
         :meth:`create_index` explains the parameters.
@@ -1087,7 +1087,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return create_segment(self._at, task, replaces=replace, train=train)
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
-        """Write one segment with the rows of others; commit nothing.
+        """Write one segment with the rows of others; commit it later.
 
         Raises
         ------
@@ -1110,8 +1110,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         OptionError
-            Segments overlap or index another column. Or the commit would leave indexed fragments
-            without index. Or an index of this name has segments of another column or kind.
+            Segments overlap or index another column. Or the commit would remove the index of
+            some fragments. Or an index of this name has segments of another column or kind.
         CommitConflictError
             Another writer rewrote the fragments meanwhile.
         """
@@ -1129,7 +1129,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> None:
         """Merge the parts of a full-text index that workers wrote under one id into one segment.
 
-        Commits nothing: commit a ``LanceOperation.CreateIndex`` with an index of this id. For other
+        Then commit a ``LanceOperation.CreateIndex`` with an index of this id. For other
         kinds call :meth:`merge_existing_index_segments`.
 
         Parameters
@@ -1146,7 +1146,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         OptionError
-            No parts exist under this id, or the kind is wrong.
+            Parts under this id are missing, or the kind is wrong.
         UnsupportedFeatureError
             The parts were built with different parameters.
         """
@@ -1160,9 +1160,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         IndexNotFoundError
-            No index has this name.
+            The index is missing.
         OptionError
-            The index is not a vector index, or covers no fragment.
+            The index is of another kind, or is empty.
         """
         from glaive.dataset.indexing.vector_models import ivf_model
 
@@ -1179,9 +1179,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         IndexNotFoundError
-            The index does not exist.
+            The index is missing.
         OptionError
-            You gave no name and no column, or the index is not a vector index.
+            Name and column are missing, or the index is of another kind.
         """
         from glaive.dataset.indexing.vector_models import ivf_model, vector_index_on
 
@@ -1210,9 +1210,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         IndexNotFoundError
-            No index has this name.
+            The index is missing.
         OptionError
-            The index lacks such a segment; or it is not a full-text index and has no positions.
+            The index lacks such a segment; or it is of another kind and ``with_position`` is set.
         """
         from glaive.dataset.indexing.describe import prewarm_index
 
@@ -1226,7 +1226,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         IndexNotFoundError
-            No index has this name.
+            The index is missing.
         """
         from glaive.dataset.indexing.describe import drop_index
 
@@ -1253,7 +1253,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         VersionNotFoundError, RefNotFoundError
-            The version, tag or branch does not exist.
+            The version, tag or branch is missing.
         """
         from glaive.table.refs import resolve
 
@@ -1354,7 +1354,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         UnsupportedFeatureError
             A later version introduced a feature that cannot be undone.
         CommitConflictError
-            Another dataset has replaced this one. Nothing was committed.
+            Another dataset has replaced this dataset.
         """
         from glaive.dataset.tasks import commit_operation
         from glaive.table.load import check_not_replaced
@@ -1370,11 +1370,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            A file does not match or is missing; the message names it.
+            A file is damaged or missing; the message names it.
 
         Notes
         -----
-        Opens every data file and reads every deletion file. Reads no values.
+        Opens every data file and reads every deletion file, but skips values.
         """
         from glaive.dataset.validate import validate_version
 
@@ -1434,7 +1434,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         OptionError
-            A version does not belong to this dataset, or the range is empty.
+            A version is of another dataset, or the range is empty.
         VersionNotFoundError
             A version, or the version before the first, was cleaned up. The message names the
             oldest version you can use.
@@ -1445,7 +1445,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         Notes
         -----
-        Compactions, index builds, and changes of schema or settings change no rows. Without stable
+        Compactions, index builds, and changes of schema or settings keep all rows. Without stable
         row ids an updated row counts as deleted and inserted, unless its columns were rewritten in
         place. glaive reads the manifest of each version and the metadata of changed fragments. From
         data files it reads changed rows only.
@@ -1461,7 +1461,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_config(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's configuration; return all entries.
 
-        ``None`` removes an entry. With ``replace``, entries that are not given are removed as well.
+        ``None`` removes an entry. With ``replace``, all other entries are removed as well.
         """
         from glaive.dataset.tasks import set_entries
 
@@ -1509,7 +1509,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError
-            A field does not exist.
+            A field is unknown.
         SchemaError
             The entries declare the primary key, and a log (MemWAL) finds rows by that key.
         """
@@ -1539,13 +1539,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         delete_concurrency: int | None = None,
         progress: bool | None = None,
     ) -> CleanupStats:
-        """Delete old versions, and the files that no other version uses.
+        """Delete old versions, and the files that only they use.
 
         Parameters
         ----------
         older_than
-            Minimum age of versions to delete; default: two weeks, if no other argument selects
-            versions.
+            Minimum age of versions to delete; default: two weeks, unless another argument
+            selects versions.
         retain_versions
             Number of newest versions to keep.
         delete_unverified
@@ -1565,15 +1565,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         CleanupError
-            A version to be deleted has a tag. Nothing was deleted.
+            A version to be deleted has a tag. All files stay.
         OptionError
             An argument is wrong.
 
         Notes
         -----
         glaive keeps this version, newer versions, and versions where branches start. It deletes
-        manifests first, so that no version ever lacks files. It keeps files with names that no
-        Lance writer uses. It also keeps files in symlinked folders that lead out of the root,
+        manifests first, so that every version has its files. It keeps files with names that Lance
+        writers never use. It also keeps files in symlinked folders that lead out of the root,
         unless the storage option ``delete_through_links`` is set. ``warnings`` of the result lists
         the files kept.
         """
@@ -1598,7 +1598,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         include_files: bool = False,
         max_files: int = 1000,
     ) -> CleanupExplanation:
-        """Return what :meth:`cleanup_old_versions` would delete; delete nothing.
+        """Return what :meth:`cleanup_old_versions` would delete.
 
         ``delete_rate_limit`` is ignored. Files are listed if ``include_files`` is set.
         """
@@ -1638,7 +1638,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     def all_files(self) -> pa.RecordBatchReader:
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
-        ``last_modified`` (UTC). Base paths are not included.
+        ``last_modified`` (UTC). Base paths are left out.
         """
         from glaive.dataset.cleanup import all_files
 
@@ -1683,9 +1683,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         DatasetNotFoundError
-            The dataset does not exist; not raised with ``ignore_not_found``.
+            The dataset is missing; ignored with ``ignore_not_found``.
         OptionError
-            Files exist, but no readable manifest. Nothing was deleted.
+            Files exist, but a readable manifest is missing. All files stay.
         """
         from glaive.dataset.cleanup import drop_dataset
 
@@ -1736,7 +1736,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         commit_message
             Stored with the version.
         commit_timeout
-            No attempt starts after this time; ``None``: no limit.
+            The last attempt starts before this time; ``None``: no limit.
         base_store_params
             See :func:`glaive.dataset`. An opened dataset as ``base_uri`` keeps its own.
         namespace_client, table_id
@@ -1752,11 +1752,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         CommitContentionError
             Every attempt lost the race against other writers.
         DatasetNotFoundError
-            The dataset does not exist, and the operation does not create it.
+            The dataset is missing, and the operation requires one.
         OptionError
-            The version is missing, the operation is invalid, or an option does not exist.
+            The version is missing, the operation is invalid, or an option is unknown.
         UnsupportedFeatureError
-            An option is not supported.
+            An option is unsupported.
         """
         from glaive.dataset.transactions import CommitTarget, commit_options
 
@@ -1787,7 +1787,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         UnsupportedFeatureError
-            A transaction is not an append.
+            A transaction has another operation than an append.
         """
         from glaive.dataset.transactions import CommitTarget, commit_options
 
@@ -1798,7 +1798,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {"dataset": cls.holding(target.at(manifest)), "merged": merged}
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """Return the transaction of a version; ``None`` if it is not available."""
+        """Return the transaction of a version; ``None`` if it is unavailable."""
         from glaive.dataset.transactions import transaction_of
 
         return transaction_of(self._at, version)

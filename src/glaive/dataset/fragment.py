@@ -81,7 +81,7 @@ class InnerFragment:
 # --- Uncommitted fragments from rows, or from an existing file --------------------------
 
 _ALL_ROWS = 2**62
-"""A limit of rows and bytes that no file reaches."""
+"""Limit of rows and bytes: larger than any file."""
 
 
 def create_fragment(
@@ -169,7 +169,7 @@ class FragmentChanges:
         Raises
         ------
         SchemaError
-            The rows do not fit the dataset, or the input has no rows.
+            The rows are invalid for the dataset, or the input is empty.
         """
         mode = options.pop("mode", "append")
         return create_fragment(dataset_uri, data, fragment_id, schema, mode, options)
@@ -240,7 +240,7 @@ class FragmentChanges:
         left_on, right_on
             Key columns of this fragment (may be ``_rowid`` or ``_rowaddr``) and of the table.
         schema
-            Schema of ``data_obj``, if rows are given without a schema.
+            Schema of ``data_obj``, for rows that lack one.
         with_offsets
             Also return the physical rows that matched, as bytes of a roaring bitmap.
 
@@ -263,7 +263,7 @@ class FragmentChanges:
     def delete(self, predicate: str | pc.Expression) -> FragmentMetadata | None:
         """Delete the matching rows; return the fragment with a new deletion file.
 
-        Returns ``None`` if all rows are deleted, and the unchanged fragment if no row matches.
+        Returns ``None`` if all rows are deleted, and an equal fragment if all rows stay.
         """
         from glaive.dataset.scanner import Scanner
         from glaive.expr.bind import check_column_texts
@@ -283,7 +283,7 @@ class FragmentChanges:
         Raises
         ------
         RowIndexError
-            The row does not exist.
+            The row is missing.
         OptionError
             A value is not an integer.
         """
@@ -313,7 +313,7 @@ class FragmentChanges:
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            A file does not match or is missing; the message names it.
+            A file is damaged or missing; the message names it.
         """
         from glaive.dataset.validate import validate_fragment
 
@@ -379,7 +379,7 @@ class LanceFragment(FragmentChanges):
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """Schema of the columns in its files. Columns of the dataset without values are missing."""
+        """Schema of the columns in its files, which may lack columns of the dataset."""
         schema = self._views.snapshot.manifest.schema
         stored = {number for file in self._stored.files for number in file.fields}
         there = [
@@ -389,7 +389,7 @@ class LanceFragment(FragmentChanges):
 
     @property
     def partition_expression(self) -> object:
-        """Not offered: Lance datasets are not partitioned by expressions."""
+        """Raise an error: Lance datasets have no partitions by expressions."""
         raise UnsupportedFeatureError(
             "partition_expression: Not implemented yet for LanceFragment: Lance datasets are not "
             "partitioned by expressions"
@@ -413,8 +413,8 @@ class LanceFragment(FragmentChanges):
         return [DataFile.of(file) for file in self._stored.files]
 
     def deletion_file(self) -> str | None:
-        """Return the path of the deletion file within the dataset; ``None`` without deleted
-        rows.
+        """Return the path of the deletion file within the dataset; ``None`` if all rows
+        are live.
         """
         file = self._stored.deletion_file
         if file is None:
@@ -436,7 +436,7 @@ class LanceFragment(FragmentChanges):
         filter: object = None,
         **options: Unpack[FragmentScanKeywords],
     ) -> Scanner:
-        """Describe a scan of this fragment; read no rows."""
+        """Describe a scan of this fragment."""
         options["fragments"] = (self.fragment_id,)
         return Scanner.of(self._views, columns=columns, filter=filter, **options)
 
@@ -558,12 +558,12 @@ def all_fragments(views: Views, filter: object = None) -> list[LanceFragment]:
 
 
 def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
-    """Return a fragment of a version; None if no fragment has this id.
+    """Return a fragment of a version; None if the id is unknown.
 
     Raises
     ------
     OptionError, OptionRangeError
-        The id is not an integer, or is negative.
+        The id is negative or of another type.
     """
     number = integer(0).check("fragment_id", fragment_id)
     try:

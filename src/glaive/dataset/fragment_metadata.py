@@ -66,12 +66,12 @@ class Bitmap(MutableSet[int]):
     Parameters
     ----------
     values
-        Integers, an Arrow array of them without nulls, or another bitmap.
+        Integers, an Arrow array of valid integers, or another bitmap.
 
     Raises
     ------
     OptionError
-        A value is null, or is not such an integer.
+        A value is null, has another type or is out of range.
     """
 
     __slots__ = ("_bits",)
@@ -107,7 +107,7 @@ class Bitmap(MutableSet[int]):
 
     @classmethod
     def of_roaring(cls, bits: BitMap) -> Self:
-        """Return a bitmap that holds these bits, without a copy."""
+        """Return a bitmap that shares these bits."""
         made = cls()
         made._bits = bits  # of this class
         return made
@@ -177,7 +177,7 @@ def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> 
     Raises
     ------
     OptionError
-        The value is not an integer, or is out of bounds.
+        The value has another type, or is out of bounds.
     """
     number: int = integer(lowest, highest).check(name, value)
     return number
@@ -409,7 +409,7 @@ class DeletionFile:
         Raises
         ------
         OptionError
-            The string is not such output.
+            The string is invalid.
         """
         from json import loads
 
@@ -504,7 +504,7 @@ class _RowValues:
         Raises
         ------
         OptionError
-            The string is not such output.
+            The string is invalid.
         """
         from json import loads
 
@@ -548,7 +548,7 @@ class RowIdMeta(_RowValues):
         Raises
         ------
         OptionError
-            The argument is not such output.
+            The argument is invalid.
         """
         return cls._read(dict)
 
@@ -594,7 +594,7 @@ class RowIdSequence:
         OptionError
             The ids are in a column of the fragment's files.
         CorruptFileError
-            The ids cannot be decoded.
+            The ids are invalid.
         """
         if metadata.inline is None:
             raise OptionError(
@@ -667,7 +667,7 @@ class FragmentMetadata:
     physical_rows
         Number of rows in the files, including deleted rows.
     deletion_file
-        File of deleted rows; ``None`` without deleted rows.
+        File of deleted rows; ``None`` if all rows are live.
     row_id_meta
         Stable row ids, made by :class:`glaive.fragment.RowIdSequence`.
     created_at_version_meta, last_updated_at_version_meta
@@ -786,7 +786,7 @@ class FragmentMetadata:
         Raises
         ------
         OptionError
-            The argument is not such output.
+            The argument is invalid.
         """
         try:
             values = json.loads(json_data) if isinstance(json_data, str) else json_data
@@ -828,7 +828,7 @@ def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
     Raises
     ------
     OptionError
-        The argument is not a list, or an item is not a fragment.
+        The argument or an item has another type.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise OptionError(
@@ -872,7 +872,7 @@ def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored
 
 
 def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
-    """Open a data file that is in no fragment."""
+    """Open a data file outside of fragments."""
     unknown = stored.DataFile(
         path=name,
         fields=(),

@@ -93,7 +93,7 @@ class ArrowDataset(pads.FileSystemDataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of scans without a projection."""
+        """Schema of scans of all columns."""
         return self._schema
 
     @property
@@ -107,7 +107,7 @@ class ArrowDataset(pads.FileSystemDataset):
         filter: pc.Expression | None = None,
         **options: Any,
     ) -> Scanner:
-        """Describe a scan; read no rows."""
+        """Describe a scan."""
         if self._filter is not None:
             filter = self._filter if filter is None else self._filter & filter
         options = {name: value for name, value in options.items() if name not in _OF_ARROW}
@@ -168,7 +168,7 @@ class ArrowDataset(pads.FileSystemDataset):
         return _in_memory(self.to_table().join_asof(right, on, by, tolerance, *args, **options))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
-        """Raise an error: Arrow cannot read the files of Lance fragments."""
+        """Raise an error: Arrow fails to read the files of Lance fragments."""
         raise UnsupportedFeatureError(
             "get_fragments: Arrow cannot read the fragments of a Lance dataset. Use "
             "LanceDataset.get_fragments, or scan"
@@ -326,7 +326,7 @@ class SqlQuery:
         Raises
         ------
         MissingDependencyError
-            DataFusion is not installed.
+            DataFusion is missing.
         OptionError
             The query is invalid, or fails for some rows.
         """

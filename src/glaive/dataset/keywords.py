@@ -27,10 +27,10 @@ class FileKeywords(TypedDict, total=False):
     max_rows_per_group
         Maximum rows per page in files of format 0.1; ignored in other formats.
     max_page_bytes
-        Approximate maximum bytes of values per page; default: 8 MiB. Not in format 0.1.
+        Approximate maximum bytes of values per page; default: 8 MiB. Ignored in format 0.1.
     data_cache_bytes
         Bytes of values to buffer for pages. Each column gets an equal share, which also limits
-        its pages. Not in format 0.1.
+        its pages. Ignored in format 0.1.
     progress
         True shows the number of rows on a line of the terminal. For another object, glaive calls
         its methods ``begin(fragment)`` and ``complete(fragment)`` for each file.
@@ -45,19 +45,19 @@ class FileKeywords(TypedDict, total=False):
         Encoding of columns at or below a path in the new files, such as
         ``{"text": {"compression": "zstd", "compression_level": 9}}``. Options override the
         ``lance-encoding:`` keys of the same names in the metadata of a field. The path ``"*"``
-        applies to columns that have no options and no such keys.
+        applies to all columns that lack options and such keys.
     initial_bases
         Base paths of a new dataset. You may give blobs below them by URI.
     target_bases
         Names or paths of base paths for new data files, used in turn. A path, such as ``/x``,
-        ``~/x`` and ``./x``, or a URI always means the base path with this path. It never means
-        another base path with this name.
+        ``~/x`` and ``./x``, or a URI always means the base path with this path, even if
+        another base path has this name.
     target_all_bases
         Write new data files to the dataset's own root and all base paths in turn.
     external_blob_mode
         For blobs given by URI: ``"reference"`` stores the URI, ``"ingest"`` copies the bytes.
     allow_external_blob_outside_bases
-        Also accept URIs that are not below a base path.
+        Also accept URIs outside of base paths.
     blob_pack_file_size_threshold
         Maximum bytes of a file that holds several blobs; default: 1 GiB.
     """

@@ -72,7 +72,7 @@ class Index:
     base_id
         Id of the base path with the files; ``None`` for this dataset.
     files
-        Files of the segment; ``None`` if not listed.
+        Files of the segment, or ``None``.
     index_details
         Type and content of the message that describes the segment.
     covering_fields
@@ -118,7 +118,7 @@ class Index:
         Raises
         ------
         OptionError
-            No reader of the version would accept the uuid, the version or a path.
+            Readers of the version would refuse the uuid, the version or a path.
         """
         try:
             identity = UUID(self.uuid).bytes
@@ -260,7 +260,7 @@ class LanceOperation:
 
     @dataclass
     class Project(BaseOperation):
-        """Replace the schema; files do not change."""
+        """Replace the schema and keep the files."""
 
         schema: LanceSchema
         preserves_nullability: bool = False
@@ -348,7 +348,7 @@ class LanceOperation:
     class DataOverlay(BaseOperation):
         """Replace values of single rows with overlay files.
 
-        Represents transactions of other writers. glaive does not commit overlays and does not read
+        Represents transactions of other writers. glaive refuses to commit overlays and to read
         datasets with overlays.
         """
 
@@ -365,7 +365,7 @@ class LanceOperation:
         """Change rows: removed and changed fragments, and new fragments with the changed rows.
 
         ``inserted_rows`` of a merge on the primary key is the message of the filter of its keys,
-        or empty without a filter. Commits use it to find out whether others inserted the same keys.
+        or empty. Commits use it to find out whether others inserted the same keys.
         """
 
         removed_fragment_ids: Sequence[int] = field(default_factory=list)
@@ -389,7 +389,7 @@ class LanceOperation:
 
     @dataclass
     class UpdateMap:
-        """Values by key; ``None`` removes a key; ``replace`` removes keys that are not given."""
+        """Values by key; ``None`` removes a key; ``replace`` removes all other keys."""
 
         updates: dict[str, str | None]
         replace: bool = False
@@ -418,7 +418,7 @@ class LanceOperation:
 
     @dataclass
     class Clone(BaseOperation):
-        """The first version of a clone or branch; can be read, but not committed."""
+        """The first version of a clone or branch; you can read but never commit it."""
 
         is_shallow: bool
         ref_name: str | None
@@ -431,7 +431,7 @@ class LanceOperation:
 
     @dataclass
     class Other(BaseOperation):
-        """An operation that was read and that has no class here."""
+        """An operation of a transaction that lacks a class here."""
 
         operation: TableOperation | Any = field(repr=False)
         name: str = ""
@@ -505,7 +505,7 @@ def _stored(given: Any, at: FieldDescriptor) -> Any:
 
 
 def public_operation(operation: Any) -> LanceOperation.BaseOperation:
-    """Return the class of an operation that was read; ``Other`` if it has no class."""
+    """Return the class of an operation that was read, or ``Other``."""
     name = operation.wire_name or ""
     kind = next((kind for kind, wire_name in _WIRE_NAMES.items() if wire_name == name), "")
     cls = getattr(LanceOperation, kind, None)

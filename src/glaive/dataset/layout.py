@@ -44,10 +44,10 @@ from glaive.table.root import full_path, locate_data_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileEntry:
-    """A data file in the manifest; ``layout`` is ``None`` if the file was not read.
+    """A data file in the manifest; ``layout`` is ``None`` unless the file was read.
 
-    ``columns`` maps physical columns to columns of the dataset, without dropped or replaced
-    columns.
+    ``columns`` maps physical columns to columns of the dataset; dropped or replaced columns
+    are left out.
     """
 
     path: str
@@ -102,7 +102,7 @@ class FragmentLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetLayout:
-    """One version of a dataset; ``uri`` has no password."""
+    """One version of a dataset; ``uri`` hides passwords."""
 
     uri: str = dataclasses.field(repr=False)
     version: int
@@ -258,7 +258,7 @@ def format_fragment(fragment: FragmentMetadata, dataset: LanceDataset) -> str:
     Raises
     ------
     OptionError
-        The argument is not metadata of a fragment.
+        The argument has another type.
     """
     if not isinstance(fragment, FragmentMetadata):
         raise OptionError(
@@ -437,7 +437,7 @@ class Problem:
     fragment
         Id of the fragment with damaged or missing files.
     index
-        Name of the index with damaged or missing files; no rows are lost.
+        Name of the index with damaged or missing files; all rows are safe.
     """
 
     message: str

@@ -87,7 +87,7 @@ def showing(
     Raises
     ------
     OptionError
-        ``progress`` is not True, False or None.
+        ``progress`` is of another type than a bool or None.
     """
     if progress is not None and not isinstance(progress, bool):
         raise OptionError(f"progress: expected True or False, found {progress!r:.80}")
@@ -142,7 +142,7 @@ class MetricDescription:
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """The value of a metric. Only histograms use the last three fields; glaive has none."""
+    """The value of a metric. Only histograms, which glaive lacks, use the last three fields."""
 
     name: str
     kind: str
@@ -167,7 +167,7 @@ def lance_metrics_catalog() -> list[MetricDescription]:
 
 
 def register_lance_metrics_recorder() -> bool:
-    """Return True: the counters need no setup."""
+    """Return True: the counters are always ready."""
     return True
 
 
@@ -189,7 +189,7 @@ _instrumented: list[object] = []
 def instrument_lance_metrics(meter_provider: Any = None) -> bool:
     """Export the counters of this process through OpenTelemetry.
 
-    A second call with the same provider does nothing.
+    A second call with the same provider is ignored.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def instrument_lance_metrics(meter_provider: Any = None) -> bool:
     Raises
     ------
     MissingDependencyError
-        The package ``opentelemetry-api`` is not installed.
+        The package ``opentelemetry-api`` is missing.
     """
     try:
         from opentelemetry import metrics

@@ -51,7 +51,7 @@ def dataset(
         Read the newest version created before this point in time.
     commit_lock
         Called with the number of a new version. Returns a context manager, which is held during
-        the commit. Only stores without atomic put-if-absent need it.
+        the commit. Only stores that lack atomic put-if-absent need it.
     storage_options
         Credentials and settings of the object store.
     default_scan_options
@@ -79,7 +79,7 @@ def dataset(
         below its path and allows access to it; see ``docs/guide/stores.md``.
     allow_external_blobs
         Whether blob values may be fetched from outside the dataset, including its base paths:
-        ``True``, or a list of allowed locations. Default: not allowed.
+        ``True``, or a list of allowed locations. Default: forbidden.
     verify
         ``True`` compares everything read with its checksum, if it has one, and reads whole
         buffers of pages. Default: manifests, deletion files, input of compactions, and data
@@ -88,19 +88,19 @@ def dataset(
     Raises
     ------
     DatasetNotFoundError
-        The dataset does not exist.
+        The dataset is missing.
     VersionNotFoundError
-        The version does not exist.
+        The version is missing.
     RefNotFoundError
-        The tag or branch does not exist.
+        The tag or branch is missing.
     UnsupportedFeatureError
-        The dataset uses a feature that this reader does not support.
+        The dataset uses a feature that this reader lacks.
     OptionError
-        An option does not exist or has an invalid value.
+        An option is unknown or has an invalid value.
 
     Notes
     -----
-    Makes two requests: a listing and the manifest. Reads no data file.
+    Makes two requests: a listing and the manifest. Opens data files later.
     """
     if index_cache_size is not None:
         warn_deprecated(
@@ -132,8 +132,8 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Parameters
     ----------
     query
-        SQL in DataFusion's dialect, as in pylance. It sees only ``tables``: it cannot read files
-        or the network.
+        SQL in DataFusion's dialect, as in pylance. It sees only ``tables``; files and the
+        network are out of reach.
     batch_size
         Approximate rows per batch of the result.
     **tables
@@ -148,9 +148,9 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Raises
     ------
     MissingDependencyError
-        DataFusion is not installed.
+        DataFusion is missing.
     OptionError
-        The query is invalid, or an argument is not a table.
+        The query is invalid, or an argument is of another type than a table.
 
     Examples
     --------

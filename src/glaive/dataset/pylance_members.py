@@ -1,4 +1,4 @@
-"""Members of ``LanceDataset`` that clients of pylance use and that fit no other module."""
+"""Other members of ``LanceDataset`` that clients of pylance use."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class ArrowNamed:
-    """Adds pyarrow's module to the bases of a class, and nothing else.
+    """Adds pyarrow's module to the bases of a class.
 
-    DuckDB 2 looks there before it calls ``isinstance``. Otherwise DuckDB pushes no filter down.
+    DuckDB 2 looks there before it calls ``isinstance`` and decides to push filters down.
     """
 
     __module__ = "pyarrow._dataset"
@@ -54,13 +54,13 @@ def class_for_arrow(name: str) -> Any:
     loaded.
 
     DuckDB checks for pyarrow's class only if it is loaded. Then it reads only data that a query
-    needs. Datasets have no ``__arrow_c_stream__``, as in pylance: DuckDB would prefer it and read
+    needs. Datasets lack ``__arrow_c_stream__``, as in pylance: DuckDB would prefer it and read
     all data.
 
     Parameters
     ----------
     name
-        Name of the class in pyarrow.dataset. The class with this ``__class__`` has no slots.
+        Name of the class in pyarrow.dataset. The class with this ``__class__`` has a ``__dict__``.
     """
     return property(partial(_shown, name), doc="The class.")
 
@@ -171,7 +171,7 @@ def _path_of(model: type) -> str:
 
 
 class PylanceMembers:
-    """Members of pylance's dataset that fit no other module."""
+    """Other members of pylance's dataset."""
 
     _at: OpenedVersion
 
@@ -199,7 +199,7 @@ class PylanceMembers:
 
     @property
     def storage_options_accessor(self: Any) -> _StorageOptions | None:
-        """The storage options as an object; ``None`` if no options were given."""
+        """The storage options as an object; ``None`` by default."""
         options = self.storage_options
         return None if options is None else _StorageOptions(options)
 
@@ -273,9 +273,9 @@ class PylanceMembers:
         Raises
         ------
         OptionError
-            ``data`` is not a list of such instances.
+            ``data`` is of another type than a list of such instances.
         SchemaError
-            Arrow has no type for a field of the model.
+            Arrow lacks a type for a field of the model.
         """
         from glaive.dataset.writing.rows import insert_rows
         from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
@@ -299,7 +299,7 @@ def rand_batches(
     batch_size_bytes: int | None = None,  # noqa: ARG001  # pylance has it
     rows_per_batch: int | None = None,  # noqa: ARG001  # pylance has it
 ) -> NoReturn:
-    """Raise an error: glaive does not support it.
+    """Raise an error: glaive lacks it.
 
     Raises
     ------

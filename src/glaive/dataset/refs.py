@@ -290,7 +290,7 @@ def publish_branch(
     Raises
     ------
     RefNotFoundError
-        The branch does not exist.
+        The branch is missing.
     VersionNotFoundError
         The branch lacks this version.
     OptionError
@@ -433,7 +433,7 @@ class Tags(_Refs):
         Raises
         ------
         RefNotFoundError
-            The tag does not exist.
+            The tag is missing.
         """
         return refs.read_tag(self._root, tag).version
 
@@ -540,7 +540,7 @@ class Branches(_Refs):
         Raises
         ------
         RefNotFoundError
-            The branch does not exist.
+            The branch is missing.
         CommitError
             A tag refers to one of its versions, or a branch starts from it. Delete those first.
         """
@@ -560,7 +560,7 @@ class Branches(_Refs):
         Raises
         ------
         RefNotFoundError
-            The branch does not exist.
+            The branch is missing.
         OptionError
             The branch was made from another branch.
         CommitConflictError

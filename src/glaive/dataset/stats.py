@@ -162,7 +162,7 @@ class LanceStats:
         Raises
         ------
         IndexNotFoundError
-            No index has this name.
+            The index is missing.
         CorruptFileError, DataFileMissingError
             A file of the index is damaged or absent.
         """

@@ -491,7 +491,7 @@ def write_fragments(
     SchemaError
         The rows do not match the dataset.
     OptionError
-        An option does not exist or has an invalid value.
+        An option is unknown or has an invalid value.
     DatasetNotFoundError, StoreError
         The catalogue lacks the table, or failed.
     """

@@ -108,7 +108,7 @@ def find_version(
     Raises
     ------
     VersionNotFoundError
-        The version does not exist.
+        The version is missing.
     OptionError
         The value is not an integer.
     """

@@ -72,7 +72,7 @@ def write_dataset(
     SchemaError
         The rows do not match the dataset, or the format does not support a type.
     OptionError
-        An option does not exist or has an invalid value.
+        An option is unknown or has an invalid value.
     CommitConflictError
         Another writer committed a conflicting change.
     StoreError

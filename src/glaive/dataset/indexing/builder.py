@@ -422,7 +422,7 @@ def get_ivf_model(dataset: Any, index_name: str) -> IvfModel:
     Raises
     ------
     IndexNotFoundError
-        No index has this name.
+        The index is missing.
     OptionError
         The index is not a vector index.
     """

@@ -161,7 +161,7 @@ def index_statistics(
     Raises
     ------
     IndexNotFoundError
-        No index has this name.
+        The index is missing.
     CorruptFileError, DataFileMissingError
         A file of the index is damaged or missing.
     """
@@ -270,7 +270,7 @@ def prewarm_index(
     Raises
     ------
     IndexNotFoundError
-        No index has this name.
+        The index is missing.
     OptionError
         The index lacks a segment; or you ask for positions, and it is not a full-text index.
     """

@@ -86,7 +86,7 @@ def find_duplicate_pairs(
     Raises
     ------
     ColumnNotFoundError
-        The column does not exist.
+        The column is unknown.
     OptionError
         The column has no vector index or several, or the index does not cover all fragments. Or a
         limit is invalid.

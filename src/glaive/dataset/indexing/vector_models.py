@@ -213,7 +213,7 @@ class VectorIndexReader:
     Raises
     ------
     IndexNotFoundError
-        No index has this name.
+        The index is missing.
     OptionError
         The index is not a vector index.
     """
@@ -282,7 +282,7 @@ def ivf_model(snapshot: Snapshot, name: str) -> IvfModel:
     Raises
     ------
     IndexNotFoundError
-        No index has this name.
+        The index is missing.
     OptionError
         The index is not a vector index, or no segment has rows.
     """
