@@ -2,7 +2,7 @@
 
 The function that opens a dataset has the name of this package, and importing a package sets
 its name in ``glaive``. So the module is callable: ``glaive.dataset(uri)`` is
-:func:`glaive.dataset.open.dataset` whether or not the package was imported before.
+:func:`glaive.dataset.open.dataset` even if the package was imported before.
 """
 
 from __future__ import annotations

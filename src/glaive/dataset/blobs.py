@@ -251,7 +251,7 @@ class BlobColumn:
     Raises
     ------
     SchemaError
-        The array has another type.
+        The array is not binary.
     """
 
     def __init__(self, blob_column: pa.Array | pa.ChunkedArray) -> None:
@@ -283,7 +283,7 @@ def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> li
     Raises
     ------
     SchemaError, ColumnNotFoundError
-        The column is unknown, or is of another type.
+        The column is unknown, or is not a blob column.
     OptionError
         The selection is missing or ambiguous, or its values are invalid.
     RowIndexError

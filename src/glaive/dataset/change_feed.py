@@ -418,7 +418,7 @@ class ChangeReader:
     Raises
     ------
     OptionError
-        ``columns`` is of another type than a list of names.
+        ``columns`` is not a list of names.
     ColumnNotFoundError
         A column is unknown.
     SchemaError

@@ -277,7 +277,7 @@ def plan_net(
     Raises
     ------
     UnsupportedFeatureError
-        A compaction moved rows without stable ids, which are impossible to identify.
+        A compaction moved rows without stable ids, so glaive cannot identify them.
     """
     if before is None or any(commit.replaced_everything for commit in between):
         return _replaced(before, after)

@@ -292,7 +292,7 @@ def _is_staged(path: str) -> bool:
 def migrate_manifest_names(store: ObjectStore) -> int:
     """Rename all manifests so that listings have the newest first; return their number.
 
-    Other writers have to stop meanwhile. You can repeat the call after an interruption: glaive
+    Stop other writers meanwhile. You can repeat the call after an interruption: glaive
     renames the newest manifest first, so readers find it. Makes three requests per manifest, and
     two more per manifest for a register of manifests. A stale listing adds one request per missing
     manifest and one for the version after them.
@@ -510,7 +510,7 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     Raises
     ------
     OptionError
-        The age is negative, too long or of another type.
+        The age is negative, too long, or not a number.
     """
     most = timedelta.max // unit
     if isinstance(given, int | float) and 0 <= given <= most:

@@ -547,7 +547,7 @@ class DatasetOptimizer:
         Raises
         ------
         OptionError
-            A key is unknown, or a value has another type.
+            A key is unknown, or a value is not an integer.
         """
         from glaive.dataset.tasks import set_entries
         from glaive.dataset.writing.plan import WriteOptions

@@ -1162,7 +1162,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         IndexNotFoundError
             The index is missing.
         OptionError
-            The index is of another kind, or is empty.
+            The index is not a vector index, or is empty.
         """
         from glaive.dataset.indexing.vector_models import ivf_model
 
@@ -1181,7 +1181,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         IndexNotFoundError
             The index is missing.
         OptionError
-            Name and column are missing, or the index is of another kind.
+            Name and column are missing, or the index is not a vector index.
         """
         from glaive.dataset.indexing.vector_models import ivf_model, vector_index_on
 
@@ -1212,7 +1212,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         IndexNotFoundError
             The index is missing.
         OptionError
-            The index lacks such a segment; or it is of another kind and ``with_position`` is set.
+            The index lacks such a segment; or ``with_position`` is set and it is not a full-text
+            index.
         """
         from glaive.dataset.indexing.describe import prewarm_index
 
@@ -1660,7 +1661,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests so that the newest comes first in a listing.
 
-        Other writers must not run meanwhile. You can repeat the call. If another library was
+        Stop other writers meanwhile. You can repeat the call. If another library was
         stopped in the middle and the newest version does not open, open a version by number and
         call this.
         """
@@ -1787,7 +1788,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         UnsupportedFeatureError
-            A transaction has another operation than an append.
+            A transaction is not an append.
         """
         from glaive.dataset.transactions import CommitTarget, commit_options
 

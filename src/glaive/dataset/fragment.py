@@ -563,7 +563,7 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
     Raises
     ------
     OptionError, OptionRangeError
-        The id is negative or of another type.
+        The id is negative or not an integer.
     """
     number = integer(0).check("fragment_id", fragment_id)
     try:

@@ -71,7 +71,7 @@ class Bitmap(MutableSet[int]):
     Raises
     ------
     OptionError
-        A value is null, has another type or is out of range.
+        A value is null, is not an integer, or is out of range.
     """
 
     __slots__ = ("_bits",)
@@ -177,7 +177,7 @@ def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> 
     Raises
     ------
     OptionError
-        The value has another type, or is out of bounds.
+        The value is not an integer, or is out of bounds.
     """
     number: int = integer(lowest, highest).check(name, value)
     return number
@@ -828,7 +828,7 @@ def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
     Raises
     ------
     OptionError
-        The argument or an item has another type.
+        The argument is not a list, or an item is not a fragment.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise OptionError(

@@ -168,7 +168,7 @@ class ArrowDataset(pads.FileSystemDataset):
         return _in_memory(self.to_table().join_asof(right, on, by, tolerance, *args, **options))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
-        """Raise an error: Arrow fails to read the files of Lance fragments."""
+        """Raise an error: Arrow cannot read the files of Lance fragments."""
         raise UnsupportedFeatureError(
             "get_fragments: Arrow cannot read the fragments of a Lance dataset. Use "
             "LanceDataset.get_fragments, or scan"

@@ -258,7 +258,7 @@ def format_fragment(fragment: FragmentMetadata, dataset: LanceDataset) -> str:
     Raises
     ------
     OptionError
-        The argument has another type.
+        The argument is not metadata of a fragment.
     """
     if not isinstance(fragment, FragmentMetadata):
         raise OptionError(

@@ -87,7 +87,7 @@ def showing(
     Raises
     ------
     OptionError
-        ``progress`` is of another type than a bool or None.
+        ``progress`` is not True, False or None.
     """
     if progress is not None and not isinstance(progress, bool):
         raise OptionError(f"progress: expected True or False, found {progress!r:.80}")

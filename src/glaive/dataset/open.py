@@ -132,8 +132,8 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Parameters
     ----------
     query
-        SQL in DataFusion's dialect, as in pylance. It sees only ``tables``; files and the
-        network are out of reach.
+        SQL in DataFusion's dialect, as in pylance. It sees only ``tables``: it cannot read files
+        or the network.
     batch_size
         Approximate rows per batch of the result.
     **tables
@@ -150,7 +150,7 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     MissingDependencyError
         DataFusion is missing.
     OptionError
-        The query is invalid, or an argument is of another type than a table.
+        The query is invalid, or an argument is not a table.
 
     Examples
     --------

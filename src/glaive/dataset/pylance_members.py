@@ -273,7 +273,7 @@ class PylanceMembers:
         Raises
         ------
         OptionError
-            ``data`` is of another type than a list of such instances.
+            ``data`` is not a list of such instances.
         SchemaError
             Arrow lacks a type for a field of the model.
         """

@@ -83,7 +83,7 @@ _logger = logging.getLogger(__name__)
 def delete_branch(root: ObjectStore, branch: str) -> None:
     """Delete a branch: first its ref, then its files, its manifests last.
 
-    A branch without a ref, which a stopped process left, is deleted as well. Files of branches
+    A branch whose ref a stopped process failed to write is deleted as well. Files of branches
     below it stay, including a branch that somebody is creating. If somebody else deleted this
     branch and created it again meanwhile, the files of the new branch stay.
     """
@@ -131,7 +131,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
 def _without_targets(
     root: ObjectStore, store: ObjectStore, branch: str, names: Collection[str], paths: Sequence[str]
 ) -> Sequence[str]:
-    """Return the files without targets of the dataset's symlinks; log the files that stay.
+    """Return the files except targets of the dataset's symlinks; log the files that stay.
 
     Programs that replace equal files by symlinks make such symlinks. Symlinks of the branch itself
     are deleted with it.
@@ -186,7 +186,7 @@ def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Seque
 
 
 def _has_rest(root: ObjectStore, branch: str) -> bool:
-    """Return whether files of a branch exist, which may have no ref. Two or three requests."""
+    """Return whether files of a branch exist, which may lack a ref. Two or three requests."""
     store = branch_store(root, branch)
     try:
         return branch_of(open_latest(store)) == branch
@@ -202,7 +202,7 @@ def _has_rest(root: ObjectStore, branch: str) -> bool:
 def _has_versions(root: ObjectStore, branch: str) -> bool:
     """Return whether versions of a branch exist. Two requests.
 
-    Makes two more requests if a listing shows none: it may be stale, and the branch new.
+    Makes two more requests if a listing is empty: it may be stale, and the branch new.
     """
     store = branch_store(root, branch)
     try:
@@ -279,13 +279,13 @@ def publish_branch(
     branch
         The branch to publish.
     version
-        Version of the branch; later versions are not published.
+        Version of the branch; later versions stay unpublished.
 
     Returns
     -------
     tuple
-        The version with its contents, and the number of copied files. No version is made if the
-        branch has nothing new.
+        The version with its contents, and the number of copied files. The version is the
+        present one if the branch has nothing new.
 
     Raises
     ------
@@ -296,7 +296,7 @@ def publish_branch(
     OptionError
         The branch was made from another branch.
     CommitConflictError
-        The parent has versions that the branch lacks. Nothing was changed.
+        The parent has versions that the branch lacks. The parent is unchanged.
     """
     newest = opened.manifest
     root = root_store(opened.store, branch_of(newest))
@@ -445,11 +445,11 @@ class Tags(_Refs):
         RefExistsError
             A tag of this name exists; ``update`` moves it.
         VersionNotFoundError
-            The version does not exist, or was cleaned up.
+            The version is missing, or was cleaned up.
         CommitConflictError
             Another dataset has replaced the dataset of this version.
         RefNotFoundError
-            The branch was deleted meanwhile. No tag was made.
+            The branch was deleted meanwhile. All tags stay.
         OptionError
             The name is invalid.
 
@@ -564,7 +564,7 @@ class Branches(_Refs):
         OptionError
             The branch was made from another branch.
         CommitConflictError
-            The parent has versions that the branch lacks. Nothing was changed.
+            The parent has versions that the branch lacks. The parent is unchanged.
 
         Notes
         -----
@@ -578,10 +578,10 @@ class Branches(_Refs):
 
 
 def _check_not_deleted(root: ObjectStore, tag: Tag, known: Branch | None) -> None:
-    """Check that the branch of a new tag was not deleted or created again meanwhile.
+    """Check that the branch of a new tag is still the same branch.
 
     A deletion first deletes the ref and then looks for tags. So either it finds this tag, or this
-    check finds no ref. Makes no request on the main branch.
+    check misses the ref. The main branch is checked from memory.
 
     Raises
     ------
@@ -692,7 +692,7 @@ def _begun_branch(
     Raises
     ------
     RefExistsError
-        Versions of a branch of this name exist, with a ref or, while it is created, without.
+        Versions of a branch of this name exist. While the branch is created, its ref is missing.
     """
     try:
         return _begun(source, target, clone)
@@ -706,10 +706,10 @@ def _begun_branch(
 
 
 def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str) -> None:
-    """Check that the parent of a new branch was not deleted or created again meanwhile.
+    """Check that the parent of a new branch is still the same branch.
 
     A deletion first deletes the ref and then looks for child branches. So either it finds the new
-    branch, or this check finds no ref. If the parent was created again, this check finds another
+    branch, or this check misses the ref. If the parent was created again, this check finds another
     version of this number.
 
     Raises

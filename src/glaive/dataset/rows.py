@@ -144,7 +144,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         return sum(map(len, self._parts.values()))
 
     def count_of(self, fragment_id: int) -> int:
-        """Return the number of rows of a fragment, without making offsets."""
+        """Return the number of rows of a fragment."""
         self._settle()
         return len(self._parts.get(fragment_id, ()))
 
@@ -206,7 +206,7 @@ def check_retries(conflict_retries: object, retry_timeout: object) -> None:
     Raises
     ------
     OptionError
-        The number is not an integer or is negative, or the duration is not a ``timedelta``.
+        The number is negative or not an integer, or the duration is not a ``timedelta``.
     """
     integer(0).check("conflict_retries", conflict_retries)
     if not isinstance(retry_timeout, timedelta):
@@ -223,7 +223,7 @@ def with_retries(
     """Execute a change and move the dataset to the new version; see ``LanceDataset.delete``.
 
     ``change`` gets the version to change. It commits and returns the new version and a result.
-    Nothing is written if the dataset uses a feature that this writer does not support.
+    A dataset with a feature that this writer lacks is refused first.
     """
     check_retries(conflict_retries, retry_timeout)
     until = monotonic() + retry_timeout.total_seconds()
@@ -264,7 +264,7 @@ class RelocatedIds:
     Parameters
     ----------
     kept
-        Whether the rows keep their ids; otherwise no ids are added.
+        Whether the rows keep their ids.
     """
 
     __slots__ = ("_ends", "_parts", "kept")
@@ -281,7 +281,7 @@ class RelocatedIds:
             self._ends.append(self._ends[-1] + len(ids))
 
     def encoded(self, start: int, stop: int) -> bytes | None:
-        """Return the sequence of ids number ``start`` to ``stop``, or fewer; None without ids."""
+        """Return the sequence of the ids number ``start`` to ``stop``, or fewer, or None."""
         stop = min(stop, self._ends[-1])
         if start >= stop:
             return None
@@ -301,7 +301,7 @@ def write_relocated(
     ids: RelocatedIds,
     options: WriteOptions | None = None,
 ) -> list[Fragment]:
-    """Write rows into new fragments that no version refers to yet.
+    """Write rows into new fragments of a later version.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def write_relocated(
     Raises
     ------
     OptionError
-        The format or base path does not exist.
+        The format or base path is unknown.
     """
     manifest = dataset.manifest
     options = options or WriteOptions(mode="append")
@@ -381,7 +381,7 @@ class DeleteTask:
     predicate: str | pc.Expression
 
     def execute(self, dataset: OpenDataset) -> DeletedRows:
-        """Write deletion files; commit nothing."""
+        """Write deletion files for a later commit."""
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
         whole = _emptied(opened, self.predicate, ids)
@@ -413,7 +413,7 @@ def _emptied(
 ) -> dict[int, int]:
     """Return fragments whose rows all match and exceed a deletion file; with their rows.
 
-    Such fragments are removed without a deletion file, so nobody has to hold the offsets.
+    Such fragments are removed as a whole, which saves the memory for offsets.
     """
     manifest, views = dataset.manifest, Views(dataset.snapshot)
     whole: dict[int, int] = {}
@@ -469,7 +469,7 @@ class DeleteRowsTask:
     rows: RowsByFragment
 
     def execute(self, dataset: OpenDataset) -> DeletedRows:
-        """Write deletion files; commit nothing."""
+        """Write deletion files for a later commit."""
         return delete_rows(FragmentRange(self.read_version).opened(dataset), self.rows)
 
 
@@ -488,7 +488,7 @@ def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask
 
 
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
-    """Write deletion files for these rows; commit nothing. Rows deleted before do not count.
+    """Write deletion files for these rows. Only rows that were live count.
 
     Makes one request per fragment, or two if it has a deletion file.
     """
@@ -513,7 +513,7 @@ def delete_where(
 ) -> tuple[Manifest, int]:
     """Commit the deletion of the matching rows; return the version and their number.
 
-    Makes a version even if no row matches, as pylance does.
+    Always makes a version, as pylance does.
     """
     if not isinstance(predicate, str | pc.Expression):
         raise OptionError(f"predicate must be a string or expression, found {predicate!r:.60}")
@@ -546,7 +546,7 @@ def commit_deleted(
 def truncate(
     dataset: OpenedVersion, predicate: str = "true", job: Job = LOCAL
 ) -> tuple[Manifest, int]:
-    """Commit the deletion of all rows; read none."""
+    """Commit the deletion of all rows, by manifests alone."""
     ids = tuple(dataset.manifest.fragment_ids.tolist())
     count = dataset.snapshot.num_rows
     operation = Delete(removed=ids, predicate=predicate)
@@ -587,7 +587,7 @@ class UpdateTask:
     data_storage_version: str | None = None
 
     def execute(self, dataset: OpenDataset) -> UpdatedRows:
-        """Write the rows and deletion files; commit nothing."""
+        """Write the rows and deletion files for a later commit."""
         opened = self.fragments.opened(dataset)
         schema = opened.manifest.schema
         values = _bind(opened, self.updates)

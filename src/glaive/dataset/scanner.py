@@ -128,7 +128,7 @@ class Scanner:
         return ready_scan(self._views, replace(self._options, limit=checked.limit)).table()
 
     def count_rows(self) -> int:
-        """Count rows. Reads only the columns of the filter; without a filter, only the manifest."""
+        """Count rows. Reads only the columns of the filter; otherwise only the manifest."""
         return ready_scan(self._views, self._options, counting=True).count()
 
     def explain_plan(self, verbose: bool = False) -> str:
@@ -182,7 +182,7 @@ def to_frame(
     Raises
     ------
     OptionError
-        The mode does not exist, or pandas cannot represent the values.
+        The mode is unknown, or pandas cannot represent the values.
     """
     from glaive.scan.blob_files import BlobFile, locate_blobs, select_rows
 

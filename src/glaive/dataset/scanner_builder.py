@@ -28,7 +28,7 @@ class ScannerBuilder:
     Parameters
     ----------
     ds
-        The dataset to scan. Its ``default_scan_options`` apply to options that you do not set.
+        The dataset to scan. Its ``default_scan_options`` apply unless you set an option.
     """
 
     def __init__(self, ds: LanceDataset) -> None:
@@ -41,7 +41,7 @@ class ScannerBuilder:
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> Self:
-        """Set options that are not set yet."""
+        """Set missing options."""
         chosen = self._options
         self._set(**default_opts)
         self._options |= chosen
@@ -176,7 +176,7 @@ class ScannerBuilder:
         return self._set(nearest={name: it for name, it in given.items() if it is not None})
 
     def fast_search(self, flag: bool) -> Self:
-        """Choose whether to skip rows that the index does not cover."""
+        """Choose whether to search only rows that the index covers."""
         return self._set(fast_search=flag)
 
     def include_deleted_rows(self, flag: bool) -> Self:
@@ -202,7 +202,7 @@ class ScannerBuilder:
         return self._set(order_by=orderings)
 
     def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
-        """Choose whether to leave out scores and distances that you do not name."""
+        """Choose whether to return scores and distances only if you name them."""
         return self._set(disable_scoring_autoprojection=disable)
 
     def substrait_aggregate(self, aggregate: bytes) -> Self:

@@ -1,8 +1,8 @@
 """Rows in shuffled order: blocks of adjacent rows in random order, mixed in windows.
 
 Adjacent rows lie in the same pages, so a window of blocks costs about as much as a scan of as many
-rows. glaive finds the share of a process, and the position where a pass resumes, without reading
-earlier rows.
+rows. glaive computes the share of a process, and the position where a pass resumes, from the
+numbers of rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BlockOrder:
         return (self.rows * self.share // self.shares, self.rows * (self.share + 1) // self.shares)
 
     def windows(self, size: int, offset: int) -> Iterator[Int64s]:
-        """Yield positions of rows in windows of the share, without the first ``offset`` rows."""
+        """Yield positions of rows in windows of the share, from row ``offset`` of the share on."""
         first, end = self.bounds()
         check_order(-(-self.rows // self.block_rows), "block_rows")
         blocks = np.random.default_rng(self.seed).permutation(-(-self.rows // self.block_rows))
@@ -188,7 +188,7 @@ class Sharded:
     Raises
     ------
     OptionError
-        The rank does not exist, or a number is invalid.
+        The rank or a number is out of range.
     """
 
     def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
@@ -227,7 +227,7 @@ class Sharded:
 
 
 def without_rows(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the first ``rows`` rows."""
+    """Yield the batches after the first ``rows`` rows."""
     for batch in batches:
         if rows < batch.num_rows:
             yield batch.slice(rows) if rows else batch
@@ -267,7 +267,7 @@ def maybe_sample(
     Raises
     ------
     OptionError
-        A number is not positive.
+        A number is zero or negative.
     """
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else columns

@@ -34,7 +34,7 @@ def sample_positions(
     Raises
     ------
     OptionError
-        ``count`` is not an integer, is negative, or exceeds ``total``.
+        ``count`` is negative, exceeds ``total``, or is not an integer.
     """
     try:
         count = operator.index(count)
@@ -156,8 +156,8 @@ class LanceStats:
         Parameters
         ----------
         recall_queries
-            Rows to measure the recall with, at the cost of one pass over all vectors; 0 for
-            none. By default 30, none where vectors are more than 1 GiB.
+            Rows to measure the recall with, at the cost of one pass over all vectors; 0
+            leaves it out. By default 30, and 0 where vectors are more than 1 GiB.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class LanceStats:
     def data_stats(self) -> DataStatistics:
         """Return the bytes of each field in the data files; files of format 0.1 count as 0.
 
-        Opens every data file and reads no values.
+        Opens every data file and reads its metadata.
         """
         from glaive.file.layout import file_layout
 

@@ -2,8 +2,8 @@
 
 A task is a value that can be pickled. It names the version and the fragments that it reads. It
 writes new files under fresh names and returns a small description of them. Only the commit makes
-the files visible. So a task may run twice, or continue after the commit: readers never see files
-that were not committed.
+the files visible. So a task may run twice, or continue after the commit: readers see only committed
+files.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Job:
         Entries of the transaction.
     once
         The key that identifies the change. If a version after the read version has the same
-        value, that version is the result, and glaive makes none.
+        value, that version is the result.
     """
 
     runner: TaskRunner = field(default_factory=InProcess)
@@ -231,7 +231,7 @@ class Job:
 
 
 LOCAL = Job()
-"""Tasks in this process, and a commit without properties."""
+"""Tasks in this process, and a plain commit."""
 
 
 # --- Set string maps of a table: its configuration, and metadata of table, schema and fields

@@ -67,8 +67,8 @@ class Transaction:
     operation
         A class of ``LanceOperation``.
     uuid
-        Identity of the commit: glaive never commits an identity twice. A string without letters
-        counts as missing, and the commit gets a new identity.
+        Identity of the commit: glaive never commits an identity twice. A string needs a letter:
+        otherwise it counts as missing, and the commit gets a new identity.
     transaction_properties
         Free-form string entries.
     """
@@ -153,7 +153,7 @@ def _public(transaction: stored.Transaction) -> Transaction:
 
 
 def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
-    """Return the transaction of a version; ``None`` if it is not available."""
+    """Return the transaction of a version; ``None`` if it is unavailable."""
     scheme, version = dataset.manifest.scheme, _checked_version(version, "version")
     try:
         manifest = open_version(dataset.store, version, scheme=scheme)
@@ -166,7 +166,7 @@ def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
 def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     """Return the transactions of this version and earlier versions, newest first.
 
-    A transaction that was not recorded is ``None``. Makes one listing and at most two requests per
+    A missing transaction is ``None``. Makes one listing and at most two requests per
     version.
     """
     count = integer(None).check("recent_transactions", count)
@@ -186,7 +186,7 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
 
 
 def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """Load a manifest for its transaction, even if glaive cannot read the rows."""
+    """Load a manifest for its transaction, even if the rows are unreadable."""
     path = location.path
     data = store.get(path)
     verify = partial(compares_metadata, store)
@@ -238,7 +238,7 @@ def _with_fields_named(
 ) -> stored.Transaction:
     """Return a transaction that names the fields which an update replaces in place.
 
-    Without these names, others, such as indices, would take the new values for the old values.
+    By these names others, such as indices, notice the new values.
     """
     operation, read_version = transaction.operation, transaction.read_version
     if not isinstance(operation, Update) or operation.fields_modified or not operation.updated:
@@ -463,7 +463,7 @@ def write_fragments(
     session: Session | None = None,  # noqa: ARG001  # pylance has it
     **options: Unpack[FileKeywords],
 ) -> list[FragmentMetadata] | Transaction:
-    """Write rows into data files without a commit.
+    """Write rows into data files, to be committed later.
 
     With ``return_transaction``, return a transaction. It appends the fragments or, with ``mode``
     "create" or "overwrite", makes a dataset of them. Commit the fragments with
@@ -484,7 +484,8 @@ def write_fragments(
     Returns
     -------
     list of FragmentMetadata, or Transaction
-        One fragment per file, without id. Fragments can be pickled and converted to JSON.
+        One fragment per file; the commit assigns ids. Fragments can be pickled and converted to
+        JSON.
 
     Raises
     ------

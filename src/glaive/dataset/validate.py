@@ -46,7 +46,7 @@ class IdRuns(NamedTuple):
         return cls(low[order], high[order])
 
     def repeated(self) -> int | None:
-        """Return an id that several of the sorted runs contain; None if ids are unique."""
+        """Return an id that several of the sorted runs contain, or None."""
         twice = np.flatnonzero(self.low[1:] <= np.maximum.accumulate(self.high)[:-1])
         return int(self.low[1:][twice[0]]) if len(twice) else None
 
@@ -78,7 +78,7 @@ def validate_version(snapshot: Snapshot) -> None:
 
     Notes
     -----
-    Opens every data file and reads every deletion file. Reads no values.
+    Opens every data file and reads every deletion file, but skips values.
     """
     check_schema(snapshot)
     check_fragment_ids(snapshot)
@@ -91,7 +91,7 @@ def validate_version(snapshot: Snapshot) -> None:
 
 
 def check_schema(snapshot: Snapshot) -> None:
-    """Check that the fields of the manifest are a schema: otherwise no row can be read.
+    """Check that the fields of the manifest are a schema, which every read needs.
 
     Raises
     ------

@@ -254,7 +254,7 @@ def _version(
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
-    """Refuse options that the function ``of`` does not take; see :func:`refuse_unknown`."""
+    """Refuse options that the function ``of`` lacks; see :func:`refuse_unknown`."""
     if given:
         import inspect
 
@@ -264,12 +264,12 @@ def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
 
 
 def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse options that are not in ``known``, with suggestions.
+    """Refuse options outside of ``known``, with suggestions.
 
     Raises
     ------
     OptionError
-        An option does not exist.
+        An option is unknown.
     """
     for name in given:
         if name not in known:
@@ -333,7 +333,7 @@ class OpenedVersion:
         session: Session | None = None,
         scan_defaults: Mapping[str, Any] | None = None,
     ) -> OpenedVersion:
-        """Return the version that a manifest describes; read nothing."""
+        """Return the version that a manifest describes, from memory."""
         views = Views(Snapshot(store, manifest, Session() if session is None else session))
         # ``memory://`` is a new location each time it is opened: keep this one's name.
         location = store.uri if uri is None or uri.rstrip("/") == "memory:" else uri
@@ -346,7 +346,7 @@ class OpenedVersion:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version without cached file metadata."""
+        """The version with empty caches of file metadata."""
         return self.views.snapshot
 
     @property
@@ -365,7 +365,7 @@ class OpenedVersion:
         return self.views.snapshot.session
 
     def with_scan_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return options of a scan, with defaults for options that are not given.
+        """Return options of a scan, with defaults for missing options.
 
         A scan with named columns returns these only: engines ask by name and refuse other columns.
         """

@@ -48,7 +48,7 @@ def write_dataset(
         Types to write, if they differ from the types of the data.
     mode
         ``"create"`` raises if a dataset exists. ``"append"`` adds rows. ``"overwrite"`` replaces
-        schema and rows. The last two create the dataset if it does not exist.
+        schema and rows. The last two create the dataset if it is missing.
     storage_options
         Credentials and settings of the object store.
     commit_lock, manifest_store
@@ -70,13 +70,13 @@ def write_dataset(
     DatasetExistsError
         A dataset exists, and ``mode`` is ``"create"``.
     SchemaError
-        The rows do not match the dataset, or the format does not support a type.
+        The rows do not match the dataset, or the format lacks a type.
     OptionError
         An option is unknown or has an invalid value.
     CommitConflictError
         Another writer committed a conflicting change.
     StoreError
-        The location is not writable or cannot be reached. No version was created.
+        The location is read-only or unreachable. The dataset is unchanged.
     """
     written = write_rows(
         data_obj,

@@ -1,6 +1,6 @@
-"""Add columns: from expressions, functions or streams, or without values.
+"""Add columns: from expressions, functions or streams, or of nulls.
 
-Each fragment gets one more file with the new columns only; no file is rewritten.
+Each fragment gets one more file with the new columns only; its other files stay.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class AddedFiles:
         Raises
         ------
         CorruptFileError
-            A fragment of the manifest cannot be read.
+            A fragment of the manifest is unreadable.
         """
         number = np.full(manifest.num_fragments, -1, np.int64)
         number[self.positions] = np.arange(len(self))
@@ -174,7 +174,7 @@ _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
 class _Recipe:
     """The new columns, and how to compute them for a fragment.
 
-    ``write`` is ``None`` for columns without values. ``checkpoint`` keeps the files of a failed
+    ``write`` is ``None`` for columns of nulls. ``checkpoint`` keeps the files of a failed
     attempt for the next attempt.
     """
 
@@ -195,7 +195,7 @@ class ColumnsTask:
     read_columns, batch_size
         See ``LanceDataset.add_columns``.
     checkpoint
-        Folder of the results of finished fragments, which glaive does not compute again.
+        Folder of the results of finished fragments, which a later attempt uses.
     """
 
     fragments: FragmentRange
@@ -205,7 +205,7 @@ class ColumnsTask:
     checkpoint: str | None = None
 
     def execute(self, dataset: OpenDataset) -> AddedFiles:
-        """Write files with the new columns; commit nothing."""
+        """Write files with the new columns, for a later commit."""
         opened = self.fragments.opened(dataset)
         positions = self.fragments.positions(opened)
         recipe = self.recipe(opened, positions)
@@ -585,7 +585,7 @@ def update_columns(
     right_on: str | None,
     schema: pa.Schema | None,
 ) -> tuple[Fragment, list[int], bytes]:
-    """Set values in one fragment from table rows with the same key; commit nothing.
+    """Set values in one fragment from table rows with the same key.
 
     Returns
     -------
@@ -677,7 +677,7 @@ class _Lookup:
         return pa.schema([field for field in self.rows.schema if field.name != self.right])
 
     def find(self, snapshot: Snapshot, positions: Sequence[int]) -> list[NDArray[np.int64]]:
-        """Return the matching row for each live row of the fragments; -1 without a match.
+        """Return the matching row for each live row of the fragments, or -1.
 
         Of several rows with the same key the last is used. Null is a key like any other.
         """

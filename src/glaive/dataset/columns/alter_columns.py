@@ -47,7 +47,7 @@ _KEYS = ("path", "name", "nullable", "data_type")
 
 
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
-    """Commit a schema without these columns or struct members."""
+    """Commit a schema that lacks these columns or struct members."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
     emit(DATASETS, event="dropping_column", uri=dataset.uri, columns=", ".join(paths))
@@ -189,7 +189,7 @@ def _check_siblings(fields: Sequence[Field], prefix: str = "") -> None:
 
 
 def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
-    """Check that a column to be made non-nullable has no nulls; read the column."""
+    """Read a column to be made non-nullable, and check that all its values are valid."""
     chain = dataset.manifest.schema.find(path)
     if any(field.logical_type != "struct" for field in chain[:-1]):
         raise SchemaError(

@@ -54,14 +54,14 @@ class Grown:
 
     @property
     def preserves_nullability(self) -> bool:
-        """Whether existing rows need no values for the new columns."""
+        """Whether existing rows may lack values of the new columns."""
         return all(field.nullable for field in self.added.fields)
 
 
 def first_new_id(manifest: Manifest) -> int:
     """Return the lowest id above the ids of the schema and of fields in data files.
 
-    If ids must not be reused, it is above all ids ever assigned.
+    If each id must be new, it is above all ids ever assigned.
     """
     highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
     for at in range(manifest.num_fragments):
@@ -158,7 +158,7 @@ _MAX_REPEATED_BYTES: Final = 64 * 1024 * 1024
 def write_column_file(
     snapshot: Snapshot, fragment: Fragment, schema: LanceSchema, rows: Iterable[Rows]
 ) -> DataFile:
-    """Write columns of a fragment into a file that no version refers to yet.
+    """Write columns of a fragment into a file for a later version.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def write_column_file(
 
 
 def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
-    """Remove files that no version refers to, if possible."""
+    """Remove uncommitted files, if possible."""
     paths = [data_file_path(file.path) for file in files]
     snapshot.store.discard(paths + blob_files(snapshot.store, paths))
 
@@ -204,7 +204,7 @@ def for_each(
     Parameters
     ----------
     write
-        Called with a position; returns ``None`` if the fragment needs no file.
+        Called with a position; returns a file, or ``None``.
     positions
         Positions to pass to ``write``; default: all.
     threads
@@ -325,7 +325,7 @@ def spread_rows(
     batches
         The live rows, in order.
     live
-        Positions of the live rows; ``None`` without deleted rows.
+        Positions of the live rows; ``None`` if all rows are live.
     rows
         Number of physical rows.
 
@@ -366,7 +366,7 @@ def spread_rows(
 def _with_deleted(
     batch: pa.RecordBatch, positions: NDArray[np.int64], live: NDArray[np.bool_]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of a batch at ``positions``; rows that are not ``live`` get arbitrary values."""
+    """Yield rows of a batch at ``positions``; deleted rows get arbitrary values."""
     repeated = len(positions) - int(np.count_nonzero(live))
     if not repeated and len(positions) == batch.num_rows:
         yield batch
@@ -515,10 +515,10 @@ def live_batches(
     system: Sequence[str],
     window: int | None = None,
 ) -> Batches:
-    """Yield windows of a fragment without deleted rows: first physical row, and the rows.
+    """Yield windows of live rows of a fragment: first physical row, and the rows.
 
-    Without ``window``, wide rows make shorter windows. A view without columns gives batches with
-    the right number of rows.
+    By default wide rows make shorter windows. An empty projection gives batches with the right
+    number of rows.
     """
     fragment = snapshot.manifest.fragment(position)
     if not view.schema.names:

@@ -52,8 +52,8 @@ class _Results:
     Raises
     ------
     OptionError
-        The file cannot be used. Or it is another database, which must not be deleted in the end.
-        Or SQLite cannot represent a number or a string.
+        The file is unusable. Or it is another database, which deleting in the end would lose. Or
+        a number or a string is invalid in SQLite.
     """
 
     path: str
@@ -187,8 +187,8 @@ _FILE_NAME: Final = re.compile(r"[0-9a-f]{64}\.json")
 class CheckpointFolder(_Fragments):
     """A folder that processes of a cluster share, with a file for each fragment; can be pickled.
 
-    Data files lie in the dataset; no version refers to them before the commit. Results for batches
-    are not stored.
+    Data files lie in the dataset; versions refer to them from the commit on. Only results of
+    whole fragments are stored.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class CheckpointFolder(_Fragments):
         """Return None: only whole fragments are stored."""
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
-        """Do nothing: only whole fragments are stored."""
+        """Ignore the batch: only whole fragments are stored."""
 
     def remove(self) -> None:
         """Delete the files of the folder that checkpoints made, if possible."""
@@ -318,7 +318,7 @@ class BatchUDFCheckpoint:
         Raises
         ------
         StoreError
-            The file is missing or cannot be deleted.
+            The file is missing, or deleting it failed.
         """
         with as_store_errors(os.fspath(self.path), "delete"):
             Path(self.path).unlink()
@@ -358,7 +358,7 @@ class BatchUDF:
 
     @property
     def cache(self) -> BatchUDFCheckpoint | None:
-        """The checkpoint file, opened; None without one."""
+        """The checkpoint file, opened, or None."""
         return None if self.checkpoint_file is None else BatchUDFCheckpoint(self.checkpoint_file)
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
@@ -392,8 +392,8 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
     Raises
     ------
     SchemaError
-        The result is not tabular, or differs from ``schema`` or the number of rows. Or it has
-        dates and datetimes in one column, or polars objects.
+        The result is not a table, or differs from ``schema`` or the number of
+        rows. Or it has dates and datetimes in one column, or polars objects.
     """
     if type(result).__module__.startswith("pandas."):
         result = pa.RecordBatch.from_pandas(result, preserve_index=False)

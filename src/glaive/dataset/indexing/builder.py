@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _MEMORY_LIMIT = 1 << 30
 RESIDUAL_COLUMN = "__residual_vector"
-"""pylance's name of the column of residuals; :class:`IndicesBuilder` stores no residuals."""
+"""pylance's name of the column of residuals; :class:`IndicesBuilder` stores only codes."""
 
 
 @refuse_members(REFUSED_MEMBERS)
@@ -64,7 +64,7 @@ class IndicesBuilder:
     Raises
     ------
     ColumnNotFoundError, OptionError
-        The column does not exist, or does not hold vectors.
+        The column is unknown, or does not hold vectors.
     """
 
     def __init__(self, dataset: LanceDataset, column: str | list[str]) -> None:
@@ -157,8 +157,8 @@ class IndicesBuilder:
         ivf_model
             The centroids.
         num_subvectors
-            Number of parts of a vector; default: the dimension by 16, or by 8 if 16 does not divide
-            it.
+            Number of parts of a vector; default: the dimension by 16, or by 8 unless 16
+            divides it.
         sample_rate
             Number of rows to read per code.
         num_bits
@@ -444,7 +444,7 @@ def build_rq_model(dimension: int, num_bits: int = 5, dtype: str = "float32") ->
     Raises
     ------
     OptionError
-        The dimension is not divisible by 8.
+        The dimension is not a multiple of 8.
     """
     if dimension < 1 or dimension % 8:
         raise OptionError(f"dimension must be divisible by 8 for IVF_RQ, found {dimension}")

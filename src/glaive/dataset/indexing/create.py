@@ -115,7 +115,7 @@ def kind_named(
     Raises
     ------
     OptionError
-        The kind does not exist; the message lists all kinds.
+        The kind is unknown; the message lists all kinds.
     """
     given = dict(parameters)
     config: Any = index_type
@@ -149,12 +149,12 @@ def kind_named(
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
 _GIVEN = ("ivf_centroids_file", "num_partitions", "accelerator")
-"""Parameters that training uses up: segments do not need them."""
+"""Parameters that only training uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodebookTask:
-    """Train some parts of a codebook; can be pickled. Writes nothing.
+    """Train some parts of a codebook; can be pickled.
 
     Each task reads the sample of the column itself: that costs less than to send the sample.
 
@@ -168,7 +168,7 @@ class CodebookTask:
     stop: int
 
     def execute(self, dataset: OpenDataset, shared: IndexTask) -> NDArray[Any] | None:
-        """Return these parts of the codebook; None without vectors to train on.
+        """Return these parts of the codebook; None if vectors to train on are missing.
 
         ``shared`` builds the whole index, and has centroids.
 
@@ -190,7 +190,7 @@ def with_shared_model(
 ) -> IndexTask:
     """Return the task of a vector index with centroids and, if its codes need one, a codebook.
 
-    The result has no centroids if nothing can be trained, or if training first gains nothing. Then
+    The result lacks centroids where training first is impossible or useless. Then
     build the index as one segment.
 
     Parameters
@@ -277,7 +277,7 @@ class SegmentTask:
     fragments: FragmentRange
 
     def execute(self, dataset: OpenDataset, shared: IndexTask) -> Index:
-        """Write the segment; commit nothing. ``shared`` is the task for all fragments."""
+        """Write the segment for a later commit; ``shared`` is the task for all fragments."""
         ids = self.fragments.ids(self.fragments.opened(dataset))
         return replace(shared, fragment_ids=ids).execute(dataset)
 
@@ -285,7 +285,7 @@ class SegmentTask:
 def build_segments(
     opened: OpenedVersion, runner: TaskRunner, task: IndexTask, segments: int | None = None
 ) -> list[Index]:
-    """Write the segments of an index over all fragments, in tasks; commit nothing.
+    """Write the segments of an index over all fragments, in tasks, for a later commit.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ def merge_parts(
     Raises
     ------
     OptionError
-        No parts exist, or the kind has no parts. Or an index has this id: its files would be
+        Parts are missing, or the kind lacks parts. Or an index has this id: its files would be
         replaced.
     UnsupportedFeatureError
         The parts were built with different parameters.
@@ -444,11 +444,11 @@ def index_task(
     Raises
     ------
     ColumnNotFoundError
-        The column does not exist; the message names similar columns.
+        The column is unknown; the message names similar columns.
     OptionError
-        The kind or a fragment does not exist, or the id of the segment is invalid.
+        The kind, a fragment or the id of the segment is invalid.
     UnsupportedFeatureError
-        The column is dictionary-encoded, which the kind does not index.
+        The column is dictionary-encoded, which the kind refuses.
     """
     column = _stored_name(dataset.manifest, _one_column(column))
     kind, given = kind_named(index_type, parameters or {})
@@ -540,7 +540,7 @@ def create_index(
     replaces
         Remove an index of this name; otherwise an existing name is an error.
     train
-        With ``False`` build an index of no fragments, which ``optimize_indices`` fills.
+        With ``False`` build an empty index, which ``optimize_indices`` fills.
 
     Raises
     ------
@@ -567,7 +567,7 @@ def create_segment(
     train: bool = True,
     progress: ProgressCallback | None = None,
 ) -> Index:
-    """Write one segment without committing it."""
+    """Write one segment for a later commit."""
     _replaced(dataset.manifest, task, replaces=replaces)
     if task.fragment_ids is not None and "ivf_centroids" in task.parameters:
         # The segment may be merged with others: pylance merges codes that are stored row by row.
@@ -578,7 +578,7 @@ def create_segment(
 
 
 def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
-    """Write one segment with the rows of others, which stay; commit nothing.
+    """Write one segment with the rows of others, which stay until the commit.
 
     Raises
     ------

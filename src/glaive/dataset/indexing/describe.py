@@ -109,12 +109,12 @@ class IndexDescription:
 
     @property
     def details(self) -> dict[str, Any]:
-        """Parameters that the manifest records for the index; empty for kinds without parameters.
+        """Parameters that the manifest records for the index.
 
         Raises
         ------
         CorruptFileError
-            The details cannot be parsed.
+            The details are invalid.
         """
         from glaive.index.protocol import kind_of
 
@@ -272,7 +272,8 @@ def prewarm_index(
     IndexNotFoundError
         The index is missing.
     OptionError
-        The index lacks a segment; or you ask for positions, and it is not a full-text index.
+        The index lacks a segment; or you ask for positions of an index of another kind than full
+        text.
     """
     indices = SnapshotIndices.of(snapshot)
     known = {UUID(bytes=one.uuid.uuid) for one in snapshot.manifest.indices if one.name == name}
@@ -303,7 +304,7 @@ def uuid_of(name: str, value: object) -> UUID:
 
 
 def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
-    """Commit a version without an index; its files remain until they are cleaned up."""
+    """Remove an index in a new version; its files remain until they are cleaned up."""
     removed = tuple(entry for entry in dataset.manifest.indices if entry.name == name)
     if not removed:
         raise missing_index(dataset.manifest, name)
@@ -311,7 +312,7 @@ def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
 
 
 def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
-    """Return the error for a name that no index has."""
+    """Return the error for an unknown name of an index."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
         f'Index "{name}" not found in {manifest.title} (index not found: name={name}). '

@@ -88,8 +88,8 @@ def find_duplicate_pairs(
     ColumnNotFoundError
         The column is unknown.
     OptionError
-        The column has no vector index or several, or the index does not cover all fragments. Or a
-        limit is invalid.
+        The column has zero or several vector indices, or the index lacks fragments. Or a limit is
+        invalid.
     """
     limits = _limits(distance_threshold, memory_limit, max_concurrency)
     snapshot = dataset.snapshot
@@ -128,12 +128,12 @@ def find_duplicate_pairs_in_partition(
     partition_id
         Number of the partition in the segment.
     dataset, column, distance_threshold, memory_limit, max_concurrency
-        See :func:`find_duplicate_pairs`. The index need not cover other fragments.
+        See :func:`find_duplicate_pairs`. The index may lack fragments.
 
     Raises
     ------
     ColumnNotFoundError, OptionError
-        See :func:`find_duplicate_pairs`; or the segment or partition does not exist.
+        See :func:`find_duplicate_pairs`; or the segment or partition is missing.
     """
     limits = _limits(distance_threshold, memory_limit, max_concurrency)
     snapshot = dataset.snapshot
@@ -340,7 +340,7 @@ def get_ivf_partition_info(
     Raises
     ------
     OptionError
-        The index or a segment does not exist, or it stores codes.
+        The index or a segment is missing, or it stores codes.
     """
     segments = _segments(dataset.snapshot, index_name, index_segments)
     lengths: Int64s = np.sum(
@@ -376,13 +376,13 @@ def hamming_clustering_for_ivf_partition(
     -------
     pyarrow.RecordBatchReader
         ``representative``, the smallest row id of a group, and ``duplicates``, its other row ids.
-        Rows without near rows are left out. The time is quadratic in the rows.
+        Rows far from all others are left out. The time is quadratic in the rows.
 
     Raises
     ------
     OptionError
-        The index, a segment or the partition does not exist, or the index does not store hashes.
-        Or its segments have different centroids.
+        The index, a segment or the partition is missing, or the index does not store
+        hashes. Or its segments have different centroids.
     """
     snapshot = dataset.snapshot
     _check_bits(hamming_threshold)
@@ -426,7 +426,7 @@ def hamming_clustering_for_sample(
     Raises
     ------
     ColumnNotFoundError, OptionError
-        The column does not exist, or does not hold hashes.
+        The column is unknown, or does not hold hashes.
     """
     _check_hashes(dataset.snapshot, column)
     _check_bits(hamming_threshold)
@@ -454,7 +454,7 @@ def hamming_clustering_for_range(
     fragment_id
         Id of the fragment.
     start_row, num_rows
-        The first row and the number of rows, without deleted rows.
+        The first row and the number of rows, counted in live rows.
     dataset, column, hamming_threshold
         See :func:`hamming_clustering_for_sample`.
 
@@ -466,7 +466,7 @@ def hamming_clustering_for_range(
     Raises
     ------
     ColumnNotFoundError, OptionError
-        The column, fragment or row does not exist, or the column does not hold hashes.
+        The column, fragment or row is missing, or the column does not hold hashes.
     """
     _check_hashes(dataset.snapshot, column)
     _check_bits(hamming_threshold)
@@ -680,7 +680,7 @@ class KMeans:
         Raises
         ------
         TrainingError
-            The centroids are not trained.
+            The centroids are missing.
         OptionError
             The vectors have another dimension.
         """
@@ -755,7 +755,7 @@ def validate_vector_index(
     TrainingError
         Searches found fewer vectors.
     OptionError
-        The column has no vectors.
+        The column is empty.
     """
     count = dataset.count_rows() if sample_size is None else sample_size
     rows = dataset.sample(count, columns=[column])

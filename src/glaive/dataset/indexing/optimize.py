@@ -64,7 +64,7 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSegments:
-    """The segments of an index of a known kind, and the fragments that no segment covers.
+    """The segments of an index of a known kind, and the fragments that are missing in it.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class IndexSegments:
     segments
         At least one segment, oldest first.
     missing
-        Ids of the fragments that no segment covers, in the order of the version.
+        Ids of the fragments outside of all segments, in the order of the version.
     missing_rows
         Number of live rows of each of these fragments.
     """
@@ -104,7 +104,7 @@ class IndexSegments:
 def index_segments(
     dataset: OpenedVersion, names: Iterable[str] | None = None
 ) -> dict[str, IndexSegments]:
-    """Return the indices of a version, by name; read no file of an index that names its kind.
+    """Return the indices of a version, by name; read index files only to find a missing kind.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def index_segments(
     Raises
     ------
     IndexNotFoundError
-        No index has a name.
+        An index is missing.
     CorruptFileError
         Two segments share a folder: their files would be merged for each of them. Or segments of
         one name index several columns or have several kinds.
@@ -176,7 +176,7 @@ def index_segments(
 
 @dataclass(frozen=True, slots=True)
 class UpdatedIndex:
-    """A segment that was written, not committed.
+    """A segment that was written for a later commit.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class UpdatedIndex:
     merged
         Number of the newest segments that it replaces.
     limit
-        The limit that kept glaive from merging more; empty without a limit.
+        The limit that kept glaive from merging more, or empty.
     """
 
     segment: Index | None
@@ -215,21 +215,21 @@ class _UpdateTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask(_UpdateTask):
-    """Merge the newest segments of an index with all rows that no segment covers.
+    """Merge the newest segments of an index with all new rows.
 
     Parameters
     ----------
     count
         Number of segments to merge.
     fewest
-        Minimum number. If ``count`` segments cannot be merged, glaive tries fewer, down to this.
+        Minimum number. If merging ``count`` segments fails, glaive tries fewer, down to this.
     """
 
     count: int
     fewest: int
 
     def execute(self, dataset: OpenDataset) -> UpdatedIndex:
-        """Write the segment, unless the segments cannot be merged.
+        """Write the segment, if the segments can be merged.
 
         Raises
         ------
@@ -266,7 +266,7 @@ def _fewer(count: int, fewest: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class ExtendTask(_UpdateTask):
-    """Add a segment for some of the fragments that no segment covers.
+    """Add a segment for some of the missing fragments.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ keeps few segments, and each row is rewritten a few times while the index grows.
 
 _SMALL_ROWS = 4096
 """Maximum rows, with new rows, of segments that are merged: searching two segments costs more.
-Exception: glaive does not merge graphs, which would have to be built again.
+Exception: glaive keeps graphs apart, which would have to be built again.
 """
 
 _TASK_ROWS = 1 << 16
@@ -321,13 +321,13 @@ def optimize_indices(
     segments: int | None = None,
     job: Job = LOCAL,
 ) -> Manifest | None:
-    """Index rows that no segment covers, and merge segments; one version for all indices.
+    """Index new rows, and merge segments; one version for all indices.
 
     Parameters
     ----------
     num_indices_to_merge
         Number of newest segments to merge with the new rows; 0 only adds segments. Default:
-        segments that are not much larger than the new rows.
+        segments of about the size of the new rows or smaller.
     index_names
         Indices to update; default: all that glaive knows.
     retrain
@@ -351,7 +351,7 @@ def optimize_indices(
     Raises
     ------
     IndexNotFoundError
-        No index has a name.
+        An index is missing.
     OptionError
         A number is wrong.
     CommitConflictError
@@ -408,7 +408,7 @@ def optimize_indices(
 
 
 def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> MergeTask | None:
-    """Return the task that merges segments of an index; None without segments to merge."""
+    """Return the task that merges segments of an index, or None."""
     small_rows = 0 if _has_graphs(index) else _SMALL_ROWS
     merged = _to_merge(index.segments, int(index.missing_rows.sum()), count, small_rows)
     least = 1 if index.missing else 2
@@ -433,7 +433,7 @@ def _line(message: str) -> str:
 def _extensions(
     dataset: OpenedVersion, index: IndexSegments, segments: int | None, job: Job
 ) -> list[MergeTask | ExtendTask]:
-    """Return tasks that add segments for the rows that no segment covers."""
+    """Return tasks that add segments for the new rows."""
     parts = segments or math.ceil(int(index.missing_rows.sum()) / _TASK_ROWS)
     if segments is None and parts > 1:  # reading the parallelism may take a query
         parts = min(parts, job.runner.parallelism)
@@ -457,7 +457,7 @@ def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
 
 
 def _holds_ids(dataset: OpenedVersion, index: IndexSegments) -> bool:
-    """Return whether a segment stores row ids, as Lance up to 13 wrote; new segments may not."""
+    """Return whether a segment stores row ids, as Lance up to 13 wrote, instead of addresses."""
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS) and index.kind.stores_addresses
     return stable and not all(holds_addresses(one.entry) for one in index.segments)
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def path_of(manifest: Manifest, number: int) -> str:
-    """Return the dotted path of a field, or the id of a field that does not exist."""
+    """Return the dotted path of a field, or the id of an unknown field."""
     return manifest.schema.path_of(number) or str(number)
 
 
@@ -65,7 +65,7 @@ def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:
     Raises
     ------
     CorruptFileError
-        The entry names no column, or several.
+        The entry names zero or several columns.
     """
     if len(entry.fields) != 1:
         raise CorruptFileError(
@@ -97,12 +97,12 @@ _MEASURED_QUERIES: Final = 30
 
 
 def checked_recall(parameters: Mapping[str, Any]) -> float | None:
-    """Return the recall among the parameters of an index; None if it is not given.
+    """Return the recall among the parameters of an index, or None.
 
     Raises
     ------
     OptionError
-        The recall is not between 0 and 1.
+        The recall is outside of 0 to 1.
     """
     given = parameters.get("recall")
     if given is None:
@@ -156,7 +156,7 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
     Raises
     ------
     OptionError
-        No search of the segment reaches the recall.
+        All searches of the segment stay below the recall.
     """
     index = chosen_index(snapshot, [entry])
     sample = None
@@ -195,7 +195,7 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
 def chosen_index(
     snapshot: Snapshot, entries: Sequence[table_pb2.IndexMetadata]
 ) -> ChosenIndex | None:
-    """Return the segments of a vector index that searches use; None without such segments.
+    """Return the segments of a vector index that searches use, or None.
 
     Raises
     ------
@@ -228,8 +228,8 @@ def measured_recall(
 ) -> float | None:
     """Measure the recall of default searches.
 
-    Returns None without vectors to search for. Also returns None if ``queries`` is None and the
-    vectors are more than 1 GiB, as comparing them would take long.
+    Returns None if vectors to search for are missing. Also returns None if ``queries`` is None and
+    the vectors are more than 1 GiB, as comparing them would take long.
     """
     opened = index.segments[0].opened
     if queries is None:
@@ -493,7 +493,7 @@ class IndexTask:
     uuid: str | None = None
 
     def execute(self, dataset: OpenDataset) -> Index:
-        """Write the segment; commit nothing.
+        """Write the segment for a later commit.
 
         ``dataset`` may be at another version.
 
@@ -502,7 +502,7 @@ class IndexTask:
         VersionNotFoundError
             The version to read was cleaned up.
         OptionError, UnsupportedFeatureError
-            The kind does not support the parameters or the type of the column.
+            The kind refuses the parameters or the type of the column.
         """
         return Index.from_wire(build_segment(opened_at(dataset, self.read_version), self))
 
@@ -608,7 +608,7 @@ def merge_segments(
 
 @contextmanager
 def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segment]:
-    """Yield a segment without rows that it no longer covers; remove its files afterwards."""
+    """Yield a segment with its current rows only; remove its files afterwards."""
     entry = segment.entry
     stored = Segment.of(dataset.store, dataset.manifest, entry)
     if entry.dataset_version == dataset.manifest.version:  # it is new

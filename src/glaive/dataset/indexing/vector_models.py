@@ -90,7 +90,7 @@ class IvfModel:
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            The file is missing, or is not such a file.
+            The file is missing or invalid.
         """
         centroids, said = _load(uri, "centroids", storage_options)
         return cls(centroids, _text(said, "distance_type", uri))
@@ -141,7 +141,7 @@ class PqModel:
         Raises
         ------
         CorruptFileError, NotLanceError, StoreError
-            The file is missing, or is not such a file.
+            The file is missing or invalid.
         """
         codebook, said = _load(uri, "codebook", storage_options)
         parts, bits = (
@@ -173,7 +173,7 @@ def _save(
 def _load(
     uri: str, name: str, storage_options: Mapping[str, str] | None
 ) -> tuple[Any, dict[bytes, bytes]]:
-    """Return a column of fixed-size lists of numbers without nulls, and the metadata."""
+    """Return a column of fixed-size lists of valid numbers, and the metadata."""
     reader = LanceFileReader(uri, storage_options=storage_options)
     at = reader.schema.get_field_index(name)
     kind = reader.schema.field(at).type if at >= 0 else None
@@ -250,7 +250,7 @@ class VectorIndexReader:
         Raises
         ------
         PartitionIndexError
-            The partition does not exist.
+            The partition is missing.
         CorruptFileError, DataFileMissingError
             The index is damaged.
         UnsupportedFeatureError
@@ -284,7 +284,7 @@ def ivf_model(snapshot: Snapshot, name: str) -> IvfModel:
     IndexNotFoundError
         The index is missing.
     OptionError
-        The index is not a vector index, or no segment has rows.
+        The index is not a vector index, or is empty.
     """
     segment = _index_of(snapshot, name).segments[0]
     opened: Any = SnapshotIndices.of(snapshot).open(segment)
@@ -299,9 +299,9 @@ def vector_index_on(snapshot: Snapshot, column: str | None) -> str:
     Raises
     ------
     IndexNotFoundError
-        The column has no vector index.
+        The column lacks a vector index.
     OptionError, ColumnNotFoundError
-        The column is not given, or does not exist.
+        The column is missing or unknown.
     """
     if column is None:
         raise OptionError("index_name, column: one of them has to be given")
@@ -411,7 +411,7 @@ def sort_encoded(names: Sequence[str], folder: str, partitions: int, into: str) 
 def load_sorted(
     dataset: OpenedVersion, column: str, encoded: EncodedVectors, names: Sequence[str], folder: str
 ) -> Index:
-    """Write a segment with the rows of files; commit nothing."""
+    """Write a segment with the rows of files, for a later commit."""
     model, parameters = encoded.model, encoded.parameters
     files = [_EncodedFile(f"{folder}/{name}", len(model)) for name in names]
     out = SegmentWriter.of(dataset.store, dataset.manifest)
@@ -454,7 +454,7 @@ class _EncodedFile:
     Raises
     ------
     CorruptFileError
-        The file is not such a file.
+        The file is invalid.
     """
 
     def __init__(self, uri: str, partitions: int) -> None:

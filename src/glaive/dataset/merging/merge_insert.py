@@ -97,7 +97,7 @@ def explain(
 
 
 def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) -> str:
-    """Run a merge without a commit, and report rows, bytes, requests and time per step.
+    """Run a merge up to its commit, and report rows, bytes, requests and time per step.
 
     Times of steps are sums over threads, so they may exceed the total.
     """
@@ -161,7 +161,7 @@ class MergeInsertBuilder:
     def when_matched_update_all(self, condition: str | None = None) -> Self:
         """Update matched rows with the values of the source.
 
-        Rows for which the SQL expression ``condition`` is not true stay unchanged:
+        Rows for which the SQL expression ``condition`` is false or null stay unchanged:
         ``"source.ts > target.ts"``. Columns that the source lacks keep their values.
         """
         _check_condition("condition", condition)
@@ -247,13 +247,13 @@ class MergeInsertBuilder:
         """Set entries to record with the commit, as for ``write_dataset``.
 
         ``glaive.txn.app`` names an application, and ``glaive.txn.version`` is a number. The merge
-        does nothing if the dataset has recorded this number of the application, or a higher number.
+        is skipped if the dataset has recorded this number of the application, or a higher number.
         """
         self._properties = string_map("transaction_properties", properties)
         return self
 
     def mark_sstables_as_compacted(self, sstables: object) -> Self:
-        """Not supported: glaive does not implement MemWAL.
+        """Raise an error: glaive lacks MemWAL.
 
         Raises
         ------
@@ -275,7 +275,7 @@ class MergeInsertBuilder:
         data_obj
             The source: anything that ``write_dataset`` accepts. Streams are read once.
         schema
-            Schema of ``data_obj``, if rows are given without a schema.
+            Schema of ``data_obj``, for rows that lack one.
         progress
             Show the number of written rows on a line of the terminal.
 
@@ -292,9 +292,10 @@ class MergeInsertBuilder:
             The source does not match the schema. Or several of its rows match the same row of the
             dataset. Or a row matches and ``when_matched_fail`` was called.
         StoreError
-            The temporary folder has no space for the source.
+            The temporary folder lacks space for the source.
         CommitConflictError, CommitContentionError
-            Another writer changed the same rows, or every retry lost the race. Nothing was changed.
+            Another writer changed the same rows, or every retry lost the race. The dataset is
+            unchanged.
 
         Notes
         -----
@@ -335,7 +336,7 @@ class MergeInsertBuilder:
         return Transaction(opened.manifest.version, public_operation(operation)), counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
-        """Describe the steps of the merge, the last step first; read and write nothing.
+        """Describe the steps of the merge, the last step first.
 
         Parameters
         ----------
@@ -352,9 +353,9 @@ class MergeInsertBuilder:
         return explain(self._dataset.opened, self._clauses, schema, verbose=verbose)
 
     def analyze_plan(self, data_obj: object, *, schema: pa.Schema | None = None) -> str:
-        """Run the merge without a commit and report its steps with rows, bytes and times.
+        """Run the merge up to its commit and report its steps with rows, bytes and times.
 
-        No version refers to the files it writes; ``cleanup_old_versions`` removes them.
+        ``cleanup_old_versions`` removes the files it writes.
         """
         with self._read(data_obj, schema) as source:
             return analyze(self._dataset.opened, self._clauses, source)
@@ -383,7 +384,7 @@ def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str,
     Raises
     ------
     OptionError, ColumnNotFoundError, UnsupportedFeatureError
-        No key is given or declared. Or a key is given twice, is not a column, or holds blobs.
+        The key is missing. Or a key is given twice, is unknown, or holds blobs.
     """
     if on is not None and not isinstance(on, Iterable):
         raise OptionError(

@@ -95,7 +95,7 @@ def is_partial(given: Any, full: Any) -> bool:
 def keep_members(new: Any, old: Any, name: str) -> Any:
     """Return the values of ``new`` with the members that only ``old`` has.
 
-    A struct is null if both are null, as a null in ``new`` does not cover the missing members.
+    A struct is null if both are null, as a null in ``new`` leaves the missing members alone.
     List items are matched by position, so lists must keep their lengths.
 
     Parameters
@@ -373,8 +373,8 @@ def unmatched_rows(
     Returns
     -------
     tuple
-        The number of these rows, and the ids of fragments without any matched row. Rows of these
-        fragments are not in the set.
+        The number of these rows, and the ids of unmatched fragments. Rows of these
+        fragments are left out of the set.
     """
     if condition is not None:
         selected = rows_where(dataset, condition)
@@ -709,7 +709,7 @@ class _Merge:
             yield with_old_values(new, old.take(part.addresses), dataset.manifest.schema)
 
     def _inserted(self, start: int, positions: Int64s) -> Iterator[pa.Table]:
-        """Yield rows of a block that matched no row, with all columns."""
+        """Yield unmatched rows of a block, with all columns."""
         schema = self.dataset.manifest.schema
         for part in self._windows(self.rows, positions + start):
             yield padded_rows(part, schema)
@@ -722,14 +722,14 @@ class _Merge:
 
 
 def _all(first: list[_Block], others: Iterator[_Block]) -> Iterator[_Block]:
-    """Yield all blocks; keep no reference to them."""
+    """Yield all blocks and free each afterwards."""
     while first:
         yield first.pop(0)
     yield from others
 
 
 def _unmatched(keys: SourceKeys, matched: Int64s) -> NDArray[np.bool_]:
-    """Return for each source row whether no row of the dataset has its key."""
+    """Return for each source row whether its key is new to the dataset."""
     unmatched = np.ones(keys.rows, np.bool_)
     unmatched[matched] = False
     if keys.repeated.any():  # of rows with the same key, only the first was matched

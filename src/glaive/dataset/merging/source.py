@@ -120,7 +120,7 @@ class MergeClauses:
         Raises
         ------
         OptionError
-            The files must go to base paths, but the dataset has none.
+            The files must go to base paths, which the dataset lacks.
         """
         targets, everywhere = self.target_bases or (), self.target_bases is None
         if everywhere and not self.primary_base:
@@ -162,7 +162,7 @@ def primary_key(schema: LanceSchema) -> tuple[str, ...]:
 
 
 class InsertedKeys:
-    """A filter of keys that are added block by block. Its size does not depend on their number.
+    """A filter of keys that are added block by block. Its size is constant.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class InsertedKeys:
 
     @classmethod
     def of(cls, schema: LanceSchema, on: Sequence[str]) -> Self | None:
-        """Return the keys of a merge on some columns; None unless these are the primary key."""
+        """Return the keys of a merge on columns that are the primary key, or None."""
         declared = primary_key(schema)
         if not declared or set(declared) != set(on):
             return None
@@ -190,7 +190,7 @@ class InsertedKeys:
     def add(self, columns: Sequence[Any]) -> None:
         """Add keys: arrays of the key columns, of equal length.
 
-        Keys with nulls equal no other key, so they are left out.
+        Keys with nulls differ from all keys, so they are left out.
         """
         given = [columns[at] for at in self._order]
         if any(column.null_count for column in given):
@@ -212,12 +212,12 @@ class InsertedKeys:
         self._filter.bloom.bitmap = bits.tobytes()
 
     def message(self) -> Filter | None:
-        """Return the filter in wire format; None without keys, or if a key type is unsupported."""
+        """Return the filter in wire format; None if it is empty or a key type is unsupported."""
         return self._filter if self._all_hashed and self._count else None
 
     @property
     def lack_filter(self) -> bool:
-        """Whether keys were added that the filter cannot hold."""
+        """Whether keys of unsupported types were added."""
         return bool(self._count) and not self._all_hashed
 
 
@@ -237,7 +237,7 @@ def row_bytes(rows: pa.Table) -> int:
 
 
 def selected_rows(rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
-    """Yield rows at ascending positions, in windows; adjacent rows are not copied."""
+    """Yield rows at ascending positions, in windows; adjacent rows share the table's memory."""
     step = max(1, WINDOW_BYTES // row_bytes(rows))
     for start in range(0, len(positions), step):
         part = positions[start : start + step]
@@ -284,7 +284,7 @@ class SpilledRows:
     Raises
     ------
     StoreError
-        The temporary folder does not exist or is not writable.
+        The temporary folder is missing or read-only.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class SpilledRows:
         Raises
         ------
         StoreError
-            The rows could not be written; the disk may be full.
+            Writing the rows failed; the disk may be full.
         """
         with self._failing():
             self._writer.write_batch(batch)
@@ -319,7 +319,7 @@ class SpilledRows:
         Raises
         ------
         StoreError
-            The rows could not be written; the disk may be full.
+            Writing the rows failed; the disk may be full.
         """
         with self._failing():
             self._writer.close()
@@ -389,14 +389,14 @@ def read_rows(
 ) -> MergeSource:
     """Read the source of a merge; beyond the limit it goes to a temporary file.
 
-    A table in memory is used without a copy.
+    A table in memory is used as it is.
 
     Raises
     ------
     OptionError, ColumnNotFoundError, SchemaError
         See :func:`check_source`; or ``data`` is not a source of rows.
     StoreError
-        The rows could not be written to a temporary file.
+        Writing the rows to a temporary file failed.
     """
     given, rows = read_source(data, schema)
     wanted = check_source(dataset.manifest.schema, given, clauses, where=dataset.uri).to_arrow()
@@ -573,7 +573,7 @@ class KeyValues:
 
 
 def _storage_of(array: Any) -> Any:
-    """Return the array without extension types, dictionaries and views; nested values as
+    """Replace extension types, dictionaries and views of an array; return nested values as
     strings.
     """
     types = pa.types
@@ -696,7 +696,7 @@ class Matches:
     Parameters
     ----------
     addresses, ids
-        Addresses and ids of the rows; the same without stable row ids.
+        Addresses and ids of the rows; the same unless row ids are stable.
     source
         The first row of the source with the key of each row.
     """
@@ -894,7 +894,7 @@ class SourceKeys:
             begin, done = end, int(ends[end - 1])
 
     def find(self, columns: Sequence[Any]) -> Int64s:
-        """Return the first source row with the key of each row; -1 if no source row has it."""
+        """Return the first source row with the key of each row, or -1."""
         parts = [values.find(column) for values, column in zip(self.values, columns, strict=True)]
         return self._without_nulls(self._combined.find(parts), parts)
 

@@ -1,7 +1,7 @@
 """Convert rows to a schema: match columns by name, cast types that only differ physically.
 
-Strings may have 32- or 64-bit offsets, or be views or dictionary-encoded. glaive never widens or
-narrows numbers silently, because another number type is usually a mistake.
+Strings may have 32- or 64-bit offsets, or be views or dictionary-encoded. glaive refuses
+to widen or narrow numbers, because another number type is usually a mistake.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
     Raises
     ------
     SchemaError
-        A column or member is not in ``target``, a non-nullable column is missing, or logical types
+        ``target`` lacks a column or member, a non-nullable column is missing, or logical types
         differ. The message lists all mismatches.
     """
     if source.equals(target.to_arrow()):
@@ -78,7 +78,7 @@ def _match_fields(
 
 
 def _match(field: Field, given: Any, path: str, faults: list[str]) -> Field:
-    """Return the field, without the members that the type ``given`` lacks."""
+    """Return the field; leave out members that the type ``given`` lacks."""
     wanted = field.arrow_type
     if is_json(given) and field.logical_type == "json":
         return field
@@ -127,7 +127,7 @@ _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa
 
 
 def conform(rows: Rows, schema: pa.Schema, *, keep_dictionaries: bool = False) -> Rows:
-    """Reorder and cast columns to a schema; columns of equal type are not copied.
+    """Reorder and cast columns to a schema; share columns of equal type.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def check_same_columns(given: Collection[str], wanted: Collection[str]) -> None:
 
 
 def _cast(array: Any, field: pa.Field) -> Any:
-    """Cast the values to the type of a field; use several chunks if one cannot hold them."""
+    """Cast the values to the type of a field; use several chunks where one is too small."""
     chunked = isinstance(array, pa.ChunkedArray)
     chunks = array.chunks if chunked else [array]
     cast = [cast_part for chunk in chunks for cast_part in _cast_parts(chunk, field)]

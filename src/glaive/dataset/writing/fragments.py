@@ -125,7 +125,7 @@ _PART_BYTES: Final = 8 * 1024 * 1024
 class RollingWriter:
     """Writes rows, and starts a new file when the written bytes of the current file exceed a limit.
 
-    Pages in memory do not count, as in pylance: a small limit makes no tiny files.
+    Only written pages count, as in pylance, so a small limit makes no tiny files.
     """
 
     def __init__(self, plan: WritePlan) -> None:
@@ -221,7 +221,7 @@ class RollingWriter:
             self.options.progress.complete(FragmentMetadata.of(fragment))
 
     def discard(self) -> None:
-        """Remove all written files; remove none in a fork of the writing process."""
+        """Remove all written files; forks of the writing process keep them."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
@@ -230,7 +230,7 @@ class RollingWriter:
 
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bool = True) -> None:
-    """Remove files that no version refers to, if possible.
+    """Remove uncommitted files, if possible.
 
     In symlinked folders, remove only files of this run (``own``).
     """
@@ -245,7 +245,7 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bo
 def blob_files(store: ObjectStore, data_files: Iterable[str]) -> list[str]:
     """Return paths of the blob files that belong to data files; empty if listing fails.
 
-    Symlinked folders are skipped: no writer makes them, so they hold files of something else.
+    Symlinked folders are skipped: writers never make them, so they hold other files.
     """
     folders = map(blob_folder, data_files)
     try:
@@ -271,7 +271,7 @@ def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
 def write_fragments(
     plan: WritePlan, rows: Iterable[Rows], *, keep_dictionaries: bool = False
 ) -> list[Fragment]:
-    """Write rows into as many files as needed; return one fragment per file, without id.
+    """Write rows into as many files as needed; return one fragment per file.
 
     Parameters
     ----------
@@ -286,12 +286,12 @@ def write_fragments(
     Raises
     ------
     SchemaError
-        A batch has other columns, or values that cannot be cast. The plan checks the schema of
+        A batch has other columns, or invalid values. The plan checks the schema of
         the input as a whole. Only this function compares each batch with the plan.
 
     Notes
     -----
-    On failure glaive removes the files written so far, if possible; no version refers to them.
+    On failure glaive removes the files written so far, if possible.
     """
     writer = FragmentWriter(plan, keep_dictionaries=keep_dictionaries)
     try:
@@ -324,7 +324,7 @@ class FragmentWriter:
             self._roll.write(fitted)
 
     def finish(self) -> list[Fragment]:
-        """Finish the last file; return one fragment per file, without id."""
+        """Finish the last file; return one fragment per file."""
         self._roll.close()
         return self._roll.fragments
 

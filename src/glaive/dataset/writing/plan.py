@@ -121,7 +121,7 @@ class DatasetBasePath:
 
 
 def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
-    """Return the messages of new bases; bases without an id get the lowest free ids.
+    """Return the messages of new bases; bases that lack an id get the lowest free ids.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
 
 
 def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
-    """Return bases for URIs of blobs, by id: bases that are not dataset roots."""
+    """Return bases for URIs of blobs, by id: all bases except dataset roots."""
     return {base.id: base.path for base in bases if not base.is_dataset_root}
 
 
@@ -170,7 +170,7 @@ class DataLocation:
 
 
 _PLACES_BEGIN: Final = ("~", "./", "../")
-"""Prefixes of relative paths; a name never starts with them."""
+"""Prefixes of relative paths, which names lack."""
 
 
 def _is_place(target: str) -> bool:
@@ -194,7 +194,7 @@ def find_locations(
         Base paths of the dataset.
     targets
         Names or paths of some of them; the URI of the dataset means its root. A path, such as
-        ``/x``, ``~/x`` and ``./x``, or a URI is never taken for a name: the creator of the
+        ``/x``, ``~/x`` and ``./x``, or a URI always means a path: the creator of the
         dataset chose the names.
     everywhere
         Use the dataset's root and all base paths.
@@ -202,7 +202,7 @@ def find_locations(
     Raises
     ------
     OptionError
-        The base path does not exist.
+        The base path is unknown.
     AccessError
         The caller has not allowed access to the base path.
     """
@@ -260,7 +260,7 @@ DEFAULT_MAX_BYTES_PER_FILE: Final = 90 * 1024**3
 class WriteOptions:
     """Validated options of a write.
 
-    :class:`glaive.dataset.keywords.WriteKeywords` explains the options that are not listed here.
+    :class:`glaive.dataset.keywords.WriteKeywords` explains the other options.
 
     Parameters
     ----------
@@ -273,8 +273,8 @@ class WriteOptions:
         Number of files with ``max_rows_per_file`` rows; each later file has one row less.
         Default: all files.
     compression
-        ``balanced`` sets the encoding option of this name for all columns without options, if the
-        format has it. Spark writes use it unless these options say ``automatic``.
+        ``balanced`` sets the encoding option of this name for all columns that lack options, if
+        the format has it. Spark writes use it unless these options say ``automatic``.
     auto_cleanup
         Value of ``auto_cleanup_options``.
     blobs
@@ -388,7 +388,7 @@ class WritePlan:
     dictionaries
         Dictionary values by field id, if all files of the dataset must share dictionaries.
     checksums
-        Whether files get checksums, by the configuration of the dataset; None if not configured.
+        Whether files get checksums, by the configuration of the dataset, or None.
     """
 
     store: ObjectStore = field(repr=False)
@@ -411,7 +411,7 @@ class WritePlan:
 
     @property
     def encoding_options(self) -> GivenOptions | None:
-        """Encoding options of columns, with preferred options for columns without any."""
+        """Encoding options of columns, with preferred options for other columns."""
         given, compression = self.options.encoding_options, self.options.compression
         if compression == "automatic" or isinstance(self.profile, LegacyProfile):
             return given
@@ -456,19 +456,18 @@ def plan_write(
     DatasetExistsError
         A dataset exists, and the mode is ``create``.
     SchemaError
-        The columns do not match the dataset or are invalid, or the format does not support a
-        type.
+        The columns do not match the dataset or are invalid, or the format lacks a type.
     OptionError, ColumnNotFoundError
-        The format or base path does not exist, or encoding options are invalid.
+        The format or base path is unknown, or encoding options are invalid.
     UnsupportedFeatureError
-        The dataset uses a feature that this writer does not support.
+        The dataset uses a feature that this writer lacks.
     CommitConflictError
         The dataset has a newer version than ``expected_version``.
 
     Notes
     -----
-    Makes two requests without ``base``. Reads no data file, unless the dataset has format 0.1 and
-    dictionary columns.
+    Makes two requests unless ``base`` is given. Reads data files only in datasets of format 0.1
+    with dictionary columns.
     """
     if base is None:
         with suppress(DatasetNotFoundError):
@@ -515,7 +514,7 @@ def exists_already(where: str, version: int) -> DatasetExistsError:
 
 
 def _check_expected(store: ObjectStore, base: Manifest | None, options: WriteOptions) -> None:
-    """Raise if the version to replace is not the version that the rows were made from."""
+    """Check that the version to replace is the version that the rows were made from."""
     found = 0 if base is None else base.version
     if options.expected_version not in (None, found):
         raise CommitConflictError(
@@ -571,7 +570,7 @@ def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
 def staged_rows(
     plan: WritePlan, fragments: Sequence[Fragment], bases: Sequence[table_pb2.BasePath] = ()
 ) -> Views:
-    """Return uncommitted fragments as a version with these rows only; write nothing.
+    """Return uncommitted fragments as a version with these rows only, in memory.
 
     Parameters
     ----------

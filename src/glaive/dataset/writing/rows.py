@@ -146,15 +146,15 @@ def commit_plan(
     ----------
     once
         Key of a transaction property that identifies this commit. If a version has the same
-        value, return that version and make none.
+        value, return that version.
 
     Raises
     ------
     DatasetExistsError
         The mode is ``create``, but another writer created the dataset first.
     SchemaError
-        The mode is ``append``, and another writer created the missing dataset with a schema that
-        the rows do not match. Rows that match are appended to it.
+        The mode is ``append``, and another writer created the missing dataset with another schema
+        than the rows have. Rows of the same schema are appended to it.
     CommitConflictError
         The rows match that dataset, but their files use other field ids. Or another writer
         committed a conflicting change. Or somebody removed the folder of a new dataset, with
@@ -188,7 +188,7 @@ def commit_plan(
 
 
 def _made(plan: WritePlan, once: str | None) -> Manifest | None:
-    """Return the version that an earlier attempt of a commit made; ``None`` if none was made."""
+    """Return the version that an earlier attempt of a commit made, or ``None``."""
     if once is None:
         return None
     with suppress(DatasetNotFoundError):
@@ -197,7 +197,7 @@ def _made(plan: WritePlan, once: str | None) -> Manifest | None:
 
 
 def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False) -> list[str]:
-    """Return missing files of new rows, as far as glaive can see without a request.
+    """Return missing files of new rows, as far as local data shows.
 
     With ``asks``, make one request per file.
     """
@@ -276,7 +276,7 @@ def version_read(plan: WritePlan) -> Manifest | None:
     """Return the version that a plan was made for, even if another process made the plan.
 
     Returns ``None`` if the plan creates a dataset, or if the version was cleaned up. Makes one
-    request, or none in the process that made the plan.
+    request, except in the process that made the plan.
 
     Raises
     ------

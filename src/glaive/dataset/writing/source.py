@@ -1,7 +1,7 @@
 """Read rows from any input: tables, readers, data frames, dictionaries, datasets.
 
-Every input becomes a schema and a stream of tables or record batches. glaive does not collect
-streams. Exception: rows given as mappings without a schema, as all rows decide their types.
+Every input becomes a schema and a stream of tables or record batches. glaive collects
+only rows given as mappings that lack a schema, as all rows decide their types.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FixedSizeListMixin(ABC):
 
 
 def is_model(value: object) -> bool:
-    """Return whether a value is an instance of a pydantic model; import nothing."""
+    """Return whether a value is an instance of a pydantic model, if pydantic is loaded."""
     return any(str(base.__module__).startswith("pydantic.") for base in type(value).__mro__) and (
         hasattr(value, "model_dump")
     )
@@ -70,7 +70,7 @@ def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa
     OptionError
         An instance has another class.
     SchemaError
-        A value does not fit the schema.
+        A value is invalid for the schema.
     """
     values = []
     for position, row in enumerate(rows):
@@ -98,13 +98,13 @@ def pydantic_to_schema(model: Any) -> pa.Schema:
     Raises
     ------
     SchemaError
-        The argument is not a model, or Arrow has no type for a field.
+        The argument is not a model, or Arrow lacks a type for a field.
     """
     return pa.schema(_fields(model, ()))
 
 
 def get_extras(field: Any, key: str) -> Any:
-    """Return an entry of ``json_schema_extra`` of a field; None if it is missing."""
+    """Return an entry of ``json_schema_extra`` of a field, or None."""
     extras = getattr(field, "json_schema_extra", None)
     return extras.get(key) if isinstance(extras, dict) else None
 
@@ -219,7 +219,7 @@ def lost_member(given: Any, wanted: Any) -> str | None:
 
 
 def lost_values(given: Any, wanted: Any) -> str | None:
-    """Describe information that a cast between types loses without an error; or None.
+    """Describe information that a cast between types loses silently; or None.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def lost_values(given: Any, wanted: Any) -> str | None:
 
 
 def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
-    """Return the first part of a type that a cast changes without an error, and its new type."""
+    """Return the first part of a type that a cast changes silently, and its new type."""
     given, wanted = plain(given), plain(wanted)
     types = pa.types
     parts: list[tuple[Any, Any]] = []
@@ -255,7 +255,7 @@ def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:
 
 
 def _changes(given: Any, wanted: Any) -> bool:
-    """Return whether a cast of values that are not nested may change them without an error."""
+    """Return whether a cast of flat values may change them silently."""
     types = pa.types
     if types.is_boolean(wanted):
         return is_number(given) or is_string(given)
@@ -296,7 +296,7 @@ Rows = pa.RecordBatch | pa.Table
 _GIVEN: Final = "data to write"
 
 _INDEX: Final = "__index_level_"
-"""Prefix of columns that hold the levels of a frame's index without names."""
+"""Prefix of columns that hold the unnamed levels of a frame's index."""
 
 _MAPPINGS: Final = 8192
 """Rows given as mappings that become one table."""
@@ -321,15 +321,15 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
         a Hugging Face dataset. Or any object with an Arrow stream, a mapping of columns, or an
         iterable of record batches, frames, mappings or pydantic models (rows).
     schema
-        Names and types for mappings and rows without types, and for an empty iterable.
+        Names and types for mappings and untyped rows, and for an empty iterable.
 
     Raises
     ------
     OptionError
-        The data is not a source of rows, or has no schema. Or a string has half of a surrogate
-        pair, which is found when its row is converted.
+        The data is not a source of rows, or has no schema. Or a string has half of a
+        surrogate pair, which is found when its row is converted.
     SchemaError
-        A type is nested too deeply, or a name is not UTF-8.
+        A type is nested too deeply, or a name is invalid UTF-8.
     """
     with refuse_half_characters(_GIVEN):
         source_schema, rows = _read(data, schema)
@@ -436,7 +436,7 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
 
 
 def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
-    """Yield the rows, if a cast to the types of the first rows loses no information.
+    """Yield the rows, if a cast to the types of the first rows keeps all information.
 
     Raises
     ------
@@ -533,7 +533,7 @@ def _converting() -> Iterator[None]:
     Raises
     ------
     OptionError
-        A number is too large, a column is missing, or Arrow has no type for the values.
+        A number is too large, a column is missing, or Arrow lacks a type for the values.
     """
     try:
         yield
