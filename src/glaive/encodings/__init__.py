@@ -1,1 +1,1 @@
-"""Blocks of values ↔ buffers of bytes. No I/O."""
+"""Blocks of values ↔ buffers of bytes, in memory."""

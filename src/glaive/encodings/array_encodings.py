@@ -65,7 +65,7 @@ class Source:
         return self.page.at_hand is not None
 
     def check_implied(self, size: int) -> None:
-        """Check memory for which the page has no bytes against the limit of a page.
+        """Check memory beyond the bytes of the page against the limit of a page.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Source:
         Raises
         ------
         CorruptFileError
-            A range does not lie within its buffer.
+            A range exceeds its buffer.
         """
         ranges = self.page.ranges
         for number, start, size in wanted:
@@ -130,7 +130,7 @@ def check_size(number: int, size: int, page: PageBytes) -> None:
 
 
 def wrong_type(kind: pa.DataType, found: str, where: Where) -> CorruptFileError:
-    """Return the error for an encoding that cannot give values of a type."""
+    """Return the error for an encoding of values of another type."""
     expected = f"values of type {kind}"
     return CorruptFileError("array encoding", expected=expected, found=found, where=where)
 
@@ -148,7 +148,7 @@ class Outlet:
 
 
 _MOST_IMPLIED = 2**20
-"""Bytes that the page does not have, at most, that are made to find rows, or between rows taken."""
+"""Maximum bytes, beyond the bytes of the page, to make to find rows, or between rows taken."""
 
 
 class ArrayEncoding(ABC):
@@ -158,7 +158,7 @@ class ArrayEncoding(ABC):
     """Name of the field in the wire's ``ArrayEncoding`` oneof."""
 
     views: ClassVar[bool] = False
-    """Whether reading buffers in memory costs nothing, as the array only views them."""
+    """Whether arrays are views of buffers in memory."""
 
     @property
     def dictionary_encoded(self) -> bool:
@@ -166,7 +166,7 @@ class ArrayEncoding(ABC):
         return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
 
     def implied_bytes(self, count: int) -> int:
-        """Return memory of ``count`` values that the page has no bytes for; 0, the default."""
+        """Return the memory of ``count`` values beyond the bytes of the page; 0, the default."""
         return 0
 
     @property
@@ -187,12 +187,12 @@ class ArrayEncoding(ABC):
         kind
             Type of the arrays that it is to decode to.
         count
-            Number of values it holds; None when only other buffers determine it.
+            Number of values it holds; ``None`` when only other buffers determine it.
 
         Raises
         ------
         CorruptFileError
-            The encoding cannot give such values, or a buffer is too short for ``count``.
+            The encoding is for other values, or a buffer is too short for ``count``.
         """
 
     def to_wire(self) -> pb.ArrayEncoding:
@@ -208,7 +208,7 @@ class ArrayEncoding(ABC):
     ) -> RowBits | None:
         """Return which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
 
-        None when reading them is the quickest way. The default reads values of fixed width,
+        ``None`` when reading them is the quickest way. The default reads values of fixed width,
         and values of dictionary columns, when the buffers are in memory.
         """
         if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
@@ -257,14 +257,14 @@ def read_array(
 ) -> ArrayEncoding:
     """Turn a wire ``ArrayEncoding`` into the encoding of ``count`` values of ``kind``.
 
-    Encodings of the shape of nested columns, without values, are allowed at the ``top`` only.
+    Encodings of the shape of nested columns, which lack values, are allowed at the ``top`` only.
 
     Raises
     ------
     CorruptFileError
-        The message names no encoding, or an encoding that cannot give such values.
+        The name of the encoding is missing, or the encoding is for other values.
     UnsupportedFeatureError
-        This reader does not know the encoding; the message lists the encodings it knows.
+        The encoding is unknown; the error lists the known encodings.
     """
     name = message.WhichOneof("array_encoding")
     home, kind_of = "compressed_arrays", "array encoding"
@@ -285,7 +285,7 @@ _PLAIN = "none"
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class Flat(ArrayEncoding):
-    """Plain values of ``kind``; read without a copy unless compressed."""
+    """Plain values of ``kind``; arrays are views unless compressed."""
 
     wire_name: ClassVar[str] = "flat"
     views: ClassVar[bool] = True
@@ -381,7 +381,7 @@ class Flat(ArrayEncoding):
         return self._array(plain.slice(first, size), start, stop)
 
     def _array(self, values: pa.Buffer, start: int, stop: int) -> pa.Array:
-        # Lance before 0.14 did not align buffers; Arrow needs aligned numbers.
+        # Lance before 0.14 left buffers unaligned; Arrow needs aligned numbers.
         width = self.bits // 8
         if width in (2, 4, 8, 16, 32) and values.address % min(width, 8):
             values = pa.py_buffer(values.to_pybytes())
@@ -390,7 +390,7 @@ class Flat(ArrayEncoding):
 
 
 def fixed_bits(kind: pa.DataType) -> int | None:
-    """Return the bits of one value of a plain fixed-width type; None for all others."""
+    """Return the bits of one value of a plain fixed-width type; ``None`` for all others."""
     if (
         pa.types.is_primitive(kind)
         or pa.types.is_fixed_size_binary(kind)
@@ -412,7 +412,7 @@ def fixed_bits(kind: pa.DataType) -> int | None:
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class Nullable(ArrayEncoding):
-    """``values``, null where ``validity`` has a 0; without ``values`` everything is null."""
+    """``values``, null where ``validity`` has a 0; everything is null if ``values`` is ``None``."""
 
     wire_name: ClassVar[str] = "nullable"
 
@@ -482,7 +482,7 @@ class Nullable(ArrayEncoding):
     def find(
         self, source: Source, predicate: PagePredicate, start: int, stop: int
     ) -> RowBits | None:
-        """Leave it to the values when none is null."""
+        """Leave it to the values when all are valid."""
         if self.values is not None and self.validity is None:
             return self.values.find(source, predicate, start, stop)
         if self.values is None:
@@ -561,7 +561,7 @@ def take_ends(
 
 
 def _words(array: Any, where: Where) -> Any:
-    """Return stored ends as unsigned numbers, without a copy; none of them is null."""
+    """Return a view of stored ends as unsigned numbers; all are valid."""
     if array.null_count:
         raise CorruptFileError(
             "ends of values", expected="none that is null", found=f"{array.null_count}", where=where
@@ -646,7 +646,7 @@ class List(ArrayEncoding):
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class Binary(ArrayEncoding):
-    """Strings or binary; the bytes are not copied."""
+    """Strings or binary; arrays are views of the bytes."""
 
     wire_name: ClassVar[str] = "binary"
 
@@ -841,7 +841,7 @@ class FixedSizeList(ArrayEncoding):
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class FixedSizeBinary(ArrayEncoding):
-    """Strings of ``width`` bytes each; the bytes are not copied."""
+    """Strings of ``width`` bytes each; arrays are views of the bytes."""
 
     wire_name: ClassVar[str] = "fixed_size_binary"
 

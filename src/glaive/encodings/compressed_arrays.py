@@ -62,7 +62,7 @@ T = TypeVar("T")
 # Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``.
 
 _MAX_DISTINCT = 99
-"""A page of more distinct strings gets no dictionary: indices are one byte."""
+"""Maximum distinct strings of a page with a dictionary: indices are one byte."""
 
 _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
@@ -116,7 +116,7 @@ class Dictionary(ArrayEncoding):
 
     @classmethod
     def write_text(cls, array: Any, out: Outlet) -> Self | None:
-        """Put strings into the page as one-byte indices; None when too many are distinct."""
+        """Put strings into the page as one-byte indices; ``None`` when too many are distinct."""
         if len(array.slice(0, 4 * _MAX_DISTINCT).unique()) > _MAX_DISTINCT + 1:
             return None
         encoded = dictionary_encoded(array)
@@ -126,7 +126,7 @@ class Dictionary(ArrayEncoding):
         numbers = pc.fill_null(encoded.indices.cast(pa.int16()), -1)
         indices = (np.asarray(numbers) + 1).astype(np.uint8)
         if not len(items):
-            # Readers need an item: a null one, to which no index points.
+            # Readers need an item, here a null that indices ignore.
             items = pa.nulls(1, array.type)
         return cls(
             array.type,
@@ -238,7 +238,7 @@ class _Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Items that are not null, and the position of each stored one among them (-1: null)."""
+    """Valid items, and the position of each stored item among them (-1: null)."""
 
     values: Any
     positions: Int64s | None
@@ -333,7 +333,7 @@ class Constant(ArrayEncoding):
         count, bits = stop - start, offset_bits(self.kind)
         if bits is None:
             return self._fixed(count)
-        # Arrow would not notice offsets that wrap around.
+        # Arrow would accept offsets that wrap around.
         check_implied(count, 8 * len(self.value), self.kind)
         offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
         buffers = [None, offsets, pa.py_buffer(self.value)]
@@ -341,7 +341,7 @@ class Constant(ArrayEncoding):
         return take_values(value, np.zeros(count, np.int64))
 
     def _fixed(self, count: int) -> Any:
-        """Return a value of fixed width, repeated without positions, which may take far more."""
+        """Repeat a value of fixed width. Avoid positions, which may take far more."""
         width = fixed_bits(self.kind) or 0
         check_implied(count, width, self.kind)
         if width == 1:
@@ -407,7 +407,7 @@ class Bitpacked(ArrayEncoding):
         byte, shift = at >> 3, (at & 7).astype(np.uint64)
         padded = np.zeros(len(data) + 16, np.uint8)
         padded[: len(data)] = data
-        # Every byte position as the start of a word: a view, not a copy.
+        # A view with every byte position as the start of a word.
         anywhere: UInt64s = np.ndarray((len(data) + 8,), np.uint64, padded.data, strides=(1,))
         words = anywhere[byte] >> shift
         if width > 56:
@@ -431,7 +431,7 @@ class Bitpacked(ArrayEncoding):
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class BitpackedForNonNeg(ArrayEncoding):
-    """``width`` bits per value of ``bits`` bits, none of them negative."""
+    """``width`` bits per value of ``bits`` bits; all values are at least 0."""
 
     wire_name: ClassVar[str] = "bitpacked_for_non_neg"
 
@@ -524,16 +524,16 @@ class Fsst(ArrayEncoding):
         return pa.Array.from_buffers(self.kind, count, buffers, encoded.null_count)
 
 
-# --- Packed struct: the members of a row next to each other, without padding ------------
+# --- Packed struct: the members of a row next to each other, unpadded -------------------
 #
-# Members have a fixed width and no nulls. Their encodings have no buffers of their own: they only
-# give the width of each member.
+# Members have a fixed width and are valid. Their encodings share the buffer of the struct: they
+# only give the width of each member.
 #
 # Specification: "Packed struct" in ``docs/format/arrays.md``; message ``PackedStruct``.
 
 
 def packed_width(encoding: ArrayEncoding) -> int | None:
-    """Return the bytes of a value; None for nullable values and for values of varying size."""
+    """Return the bytes of a value; ``None`` for nullable values and for values of varying size."""
     if isinstance(encoding, Nullable):
         plain = encoding.validity is None and encoding.values is not None
         return packed_width(encoding.values) if plain and encoding.values is not None else None
@@ -642,9 +642,9 @@ def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
     return encoding
 
 
-# --- Struct: the header column of a struct, rows without buffers ------------------------
+# --- Struct: the header column of a struct, only a number of rows -----------------------
 #
-# The members are columns of their own. The format has no validity here: 2.0 has no null structs.
+# The members are columns of their own. Structs of 2.0 are always valid.
 #
 # Specification: "Struct" in ``docs/format/arrays.md``; message ``SimpleStruct``.
 
@@ -654,14 +654,14 @@ _EMPTY = pa.struct([])
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class SimpleStruct(ArrayEncoding):
-    """A number of rows; decodes to structs without members."""
+    """A number of rows; decodes to empty structs."""
 
     wire_name: ClassVar[str] = "struct"
     structural: ClassVar[bool] = True
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``SimpleStruct``, which has no fields."""
+        """Return the header; a ``SimpleStruct`` is an empty message."""
         return cls()
 
     def to_wire(self) -> pb.ArrayEncoding:

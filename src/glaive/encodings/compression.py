@@ -44,7 +44,7 @@ def decompress(
 ) -> tuple[pa.Buffer, Int64s]:
     """Decompress ``data[starts[i] : starts[i] + sizes[i]]`` for every i.
 
-    Buffers of 0 bytes stay empty (nulls of a full-zip page have no bytes). The caller has
+    Buffers of 0 bytes, such as nulls of a full-zip page, stay empty. The caller has
     checked that the ranges lie within ``data``.
 
     Returns
@@ -55,8 +55,8 @@ def decompress(
     Raises
     ------
     CorruptFileError
-        A buffer does not decompress to exactly the size it claims, or claims more than its
-        scheme can reach.
+        A buffer decompresses to another size than it claims, or claims more than its scheme can
+        reach.
     LimitError
         All of them are larger than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
         the compressed ones.
@@ -130,7 +130,7 @@ def _zstd_sizes(
 
 
 def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
-    """Return the uncompressed size that each zstd frame states, -1 where it states none."""
+    """Return the uncompressed size that each zstd frame states, -1 where it is missing."""
     raw = as_array(data)
     at = np.minimum(starts[:, None] + np.arange(_ZSTD_HEADER), len(raw) - 1)
     head = raw[at].astype(np.int64)
@@ -148,7 +148,7 @@ def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
 
 
 def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) -> int:
-    """Count what a frame without a stated size decompresses to, 1 MiB at a time.
+    """Count the bytes that a frame of unknown size decompresses to, 1 MiB at a time.
 
     Stops soon after ``left`` bytes.
     """
@@ -201,7 +201,7 @@ def _words(data: pa.Buffer, starts: Int64s, dtype: str) -> Int64s:
 def _check_blocks(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, claimed: Int64s, where: Where
 ) -> None:
-    """Check that all bytes of blocks of lz4 come from the file: Arrow does not notice others."""
+    """Check that all bytes of blocks of lz4 come from the file: Arrow accepts others."""
     from glaive.kernels.flat import lz4_sizes
 
     found = lz4_sizes(data, starts, sizes, claimed, where)
@@ -233,7 +233,7 @@ def _stream(data: pa.Buffer, starts: Int64s, sizes: Int64s, total: int, where: W
 def _one_by_one(
     scheme: Scheme, data: pa.Buffer, starts: Int64s, sizes: Int64s, claimed: Int64s
 ) -> pa.Buffer:
-    """Decompress with a call per buffer: Arrow offers no other way for lz4 blocks."""
+    """Decompress with a call per buffer, the only way that Arrow offers for lz4 blocks."""
     codec = pa.Codec(_CODEC[scheme])
     if len(starts) == 1:
         return codec.decompress(data.slice(int(starts[0]), int(sizes[0])), int(claimed[0]))

@@ -52,7 +52,7 @@ class FileBytes:
     Parameters
     ----------
     whole
-        All of them when the file is memory-mapped, else None.
+        All of them when the file is memory-mapped, else ``None``.
     size
         Bytes before the metadata at the file's end.
     """
@@ -75,7 +75,7 @@ class FileBytes:
         Raises
         ------
         CorruptFileError
-            A range does not lie within the file.
+            A range exceeds the file.
         """
         bad = (starts < 0) | (sizes < 0) | (starts > self.size - sizes)
         if bad.any():
@@ -122,7 +122,7 @@ class Spans:
         Raises
         ------
         CapacityError
-            Lists claim more items than can be counted: items without bytes have no other limit.
+            Lists claim more items than can be counted: this is the only limit for items of 0 bytes.
         """
         return total_of(self.count)
 
@@ -171,7 +171,7 @@ class Pages:
                 found=f"{lengths[at]} at {positions[at]}",
                 where=self._where(at),
             )
-        # Pages do not overlap: this limits what a reader allocates for a damaged table.
+        # Pages are disjoint: this limits what a reader allocates for a damaged table.
         if int(lengths.sum(dtype=np.float64)) // 8 > size // bits + len(lengths):
             raise CorruptFileError(
                 "page table",
@@ -182,13 +182,13 @@ class Pages:
 
     @property
     def nbytes(self) -> float:
-        """Bytes of all pages in the file, without texts, which lie elsewhere in it."""
+        """Bytes of all pages in the file, except texts, which lie elsewhere in it."""
         return float(self.lengths.sum(dtype=np.float64)) * self.bits / 8
 
     def once(self, spans: Spans) -> Int64s:
         """Return one span for each value that spans begin at, in the order of the pages.
 
-        Spans without values are left out: they may begin where another one does.
+        Empty spans are left out: they may begin where another one does.
         """
         filled = np.flatnonzero(spans.count)
         before = np.cumsum(self.lengths) - self.lengths
@@ -214,7 +214,7 @@ class Pages:
         Raises
         ------
         CorruptFileError
-            Offsets are negative or do not ascend.
+            Offsets are negative or descend.
         """
         self.check(spans, beyond=1)
         width = self.bits // 8
@@ -234,7 +234,7 @@ class Pages:
         lasts = offsets[edges - 1].astype(np.int64)
         if len(offsets) and int(offsets.min()) < 0:
             raise self._descending()
-        lengths = np.diff(offsets)  # without overflow: none is negative
+        lengths = np.diff(offsets)  # exact, as offsets are at least 0
         if len(edges) > 1:
             lengths = np.delete(lengths, edges[:-1] - 1)
         if len(lengths) and int(lengths.min()) < 0:
@@ -264,7 +264,7 @@ def adjacent(starts: Int64s, sizes: Int64s) -> bool:
 # Specification: "Plain" in ``docs/format/legacy.md``.
 
 _MAX_ALIGNMENT = 8
-"""Bytes: no Arrow type needs more."""
+"""Maximum bytes that Arrow types need."""
 
 
 def read_plain(pages: Pages, spans: Spans, values: int = 1) -> Fetch[FixedWidth] | FixedWidth:
@@ -342,7 +342,7 @@ def _join_bits(
 def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
     """Cut values into pages at ``bounds``; returns their bytes and the position of each page.
 
-    Pages of bits begin at a whole byte; others are back to back, without a copy.
+    Pages of bits begin at a whole byte, so they are copied; others are back to back, in a view.
     """
     bits = block.bits
     if bits % 8 == 0:
@@ -367,7 +367,7 @@ def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
 # --- Variable binary: bytes, and offsets into the file of the start and end of each value
 #
 # A page consists of its offsets, one more than values, 64 bits each and counted from the start of
-# the file. A value of no bytes is null in a nullable column, and empty in others.
+# the file. A value of 0 bytes is null in a nullable column, and empty in others.
 #
 # Specification: "Variable binary" in ``docs/format/legacy.md``.
 
@@ -402,7 +402,7 @@ def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Varia
 
 
 def _check_disjoint(pages: Pages, spans: Spans, sizes: Int64s) -> None:
-    """Limit what is copied: different values do not share bytes."""
+    """Limit the bytes to copy: refuse different values that share bytes."""
     size = pages.data.size
     if int(sizes.sum(dtype=np.float64)) <= size:
         return
@@ -522,7 +522,7 @@ def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Bu
 
 # --- Fields of a 0.1 file, which assemble their values from pages -----------------------
 #
-# A field has one page per batch; structs have none, only their members have. The format has no
+# A field has one page per batch; of structs only the members have pages. The format lacks
 # validity: nulls read as the value in their slot. Only empty strings and binary read as null, in
 # nullable fields.
 #
@@ -530,7 +530,7 @@ def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Bu
 
 Opener = Callable[[Field, int, int], Pages | None]
 """Pages of a field. The numbers are the bits of its values, and how many more values a page has
-than the page table says. None when the file does not have the field.
+than the page table says. ``None`` when the field is missing in the file.
 """
 
 Step = Fetch[pa.Array] | pa.Array
@@ -634,7 +634,7 @@ class _Struct(Node):
 
 @dataclass(slots=True)
 class _Nulls(Node):
-    """A column of nulls, or a column that the file does not have."""
+    """A column of nulls, or a column that is missing in the file."""
 
     kind: pa.DataType
 
@@ -666,7 +666,7 @@ def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where
     Raises
     ------
     UnsupportedFeatureError
-        0.1 files cannot contain such fields.
+        0.1 files lack such fields.
     """
     kind: Any = field.arrow_type
     logical = field.logical_type
@@ -710,9 +710,9 @@ def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where
 
 # --- Statistics of pages: the number of nulls, and bounds of the values -----------------
 #
-# Bounds need not be attained. Where a page has only nulls, integers, booleans and decimals get the
-# smallest and the greatest value of their type. Floats get the infinities, and byte strings null,
-# which means unknown. Bounds of floats ignore NaN; zero is bounded by -0.0 and +0.0.
+# Bounds may be wider than the values. Where a page has only nulls, integers, booleans and decimals
+# get the smallest and the greatest value of their type. Floats get the infinities, and byte strings
+# null, which means unknown. Bounds of floats ignore NaN; zero is bounded by -0.0 and +0.0.
 #
 # Specification: "Statistics" in ``docs/format/legacy.md``.
 
@@ -747,7 +747,7 @@ def has_statistics(kind: pa.DataType) -> bool:
 
 
 def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
-    """Return the statistics of the pages that ``bounds`` cut an array into; no page is empty."""
+    """Return the statistics of the pages that ``bounds`` cut an array into; all have values."""
     kind = array.type
     starts, counts = bounds[:-1], np.diff(bounds)
     flags = validity_flags(array)
@@ -824,7 +824,7 @@ def _flag_bounds(values: Flags, flags: Flags | None, starts: Int64s) -> tuple[Fl
 
 
 def _ordered_bounds(array: pa.Array, bounds: Int64s) -> tuple[pa.Array, pa.Array]:
-    """Return the smallest and greatest value per page, null for pages without values.
+    """Return the smallest and greatest value per page, null for pages that are all null.
 
     Arrow compares the values of a page in one call; grouping all pages in one costs four
     times as much.
@@ -886,7 +886,7 @@ def _shorten(value: Any, *, text: bool, upper: bool) -> Any:
 
 # --- Which pages may contain rows that pass a condition, judged by their statistics -----
 #
-# A page is skipped only when no value that can be *read* from it passes. Bounds ignore NaN, and
+# A page is skipped only when all values that can be *read* from it fail. Bounds ignore NaN, and
 # nulls, which 0.1 reads as the value in their slot: pages with either are always read.
 #
 # Specification: "Statistics" in ``docs/format/legacy.md``.
@@ -923,7 +923,7 @@ def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
 def _ends(values: Any) -> tuple[Any, Any]:
     """Return the smallest and the greatest value of a set."""
     kind = values.type
-    if pa.types.is_duration(kind):  # which Arrow does not compare here
+    if pa.types.is_duration(kind):  # which Arrow fails to compare here
         values = values.cast(pa.int64())
     ends: Any = pc.min_max(values)
     return ends["min"].cast(kind), ends["max"].cast(kind)
@@ -940,7 +940,7 @@ def _overlap(lows: Any, highs: Any, condition: InRange) -> Flags:
 
 
 def _widened(bounds: Any, *, upper: bool = False) -> Any:
-    """Return the bounds that do not distinguish 0.0 from -0.0."""
+    """Return bounds that include both 0.0 and -0.0 if they include one."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     zero = pa.scalar(0.0 if upper else -0.0, bounds.type)

@@ -48,8 +48,8 @@ class Layer(IntEnum):
 class Slots:
     """One layer of a leaf, as in Arrow.
 
-    ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers of 32 or
-    64 bits from 0 for a list layer, else None.
+    ``validity`` is a bitmap, or ``None`` if all are valid. ``offsets`` are ``count + 1`` numbers
+    of 32 or 64 bits from 0 for a list layer, else ``None``.
     """
 
     count: int
@@ -63,14 +63,14 @@ class Leaf:
     """Decoded rows of a page.
 
     ``values`` has one slot per *visible* entry. ``rep`` and ``definition`` are ``uint16``
-    arrays of equal length, one per entry, or None when the page has none. ``validity`` is
+    arrays of equal length, one per entry, or ``None`` when the page has none. ``validity`` is
     an Arrow bitmap that replaces ``definition`` when ``layers`` is just ``(NULLABLE_ITEM,)``.
-    Then ``definition`` is None and ``null_count`` is exact.
-    ``values`` is None when no entry has a value (all null, or no visible entry).
+    Then ``definition`` is ``None`` and ``null_count`` is exact.
+    ``values`` is ``None`` when no entry has a value (all null, or no visible entry).
     ``layers`` is inner-most first.
 
-    A page without levels has a ``shape`` instead, layer by layer, inner-most first. Then
-    ``rep`` and ``definition`` are None, and ``layers`` only distinguish lists from items.
+    Other pages have a ``shape`` instead of levels, layer by layer, inner-most first. Then
+    ``rep`` and ``definition`` are ``None``, and ``layers`` only distinguish lists from items.
     ``values`` has one slot per item of the inner-most layer.
     """
 
@@ -142,7 +142,7 @@ def check_levels(
 
 
 def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
-    """Return ``(null level, empty level)`` of each layer, inner-most first; 0 where none."""
+    """Return ``(null level, empty level)`` of each layer, inner-most first; 0 if missing."""
     plan, used = [], 0
     for layer in layers:
         null = empty = 0
@@ -184,7 +184,7 @@ def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
     steps = []
     for at, layer in enumerate(layers):
         beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
-        # Without a list outside every entry has a slot: no level needs to be compared.
+        # Outside of all lists every entry has a slot.
         slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
         steps.append(
             LayerStep(
@@ -220,8 +220,8 @@ class Entries:
 
     ``rep`` numbers list layers from the outside (0 starts a row). ``ended`` is 0 for entries
     that continue, else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
-    from the outside. ``outer`` is ``ended`` as it was inside the innermost list: entries that had
-    ended there have no slot in the current array. None stands for zeros.
+    from the outside. ``outer`` is ``ended`` as it was inside the innermost list: the current array
+    lacks a slot for entries that had ended there. ``None`` stands for zeros.
     """
 
     count: int
@@ -246,10 +246,10 @@ def start(rows: int) -> Entries:
 
 
 def add_items(entries: Entries, valid: Flags | None) -> Entries:
-    """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid.
+    """Pass a struct or leaf layer; ``valid`` has one flag per slot, ``None`` when all are valid.
 
-    Everything below a null counts as null: pylance reads a member of a struct without looking at
-    the validity of the struct.
+    Everything below a null counts as null: pylance ignores the validity of a struct when it reads a
+    member.
     """
     if valid is None or valid.all():
         # Only a null struct ends entries inside of the innermost list.
@@ -262,7 +262,7 @@ def add_items(entries: Entries, valid: Flags | None) -> Entries:
 
 
 def flat_levels(valid: Flags | None) -> Levels:
-    """Return the levels of a column without lists and structs: the same as by :func:`add_items`."""
+    """Return the levels of a flat column: the same as by :func:`add_items`."""
     if valid is None or valid.all():
         return Levels(None, None, (Layer.ALL_VALID_ITEM,))
     definition = np.logical_not(valid).view(np.uint8).astype(np.uint16)
@@ -282,7 +282,7 @@ def add_lists(
     Returns
     -------
     tuple
-        The entries of the items, and which slots keep their items (None: all of them). The
+        The entries of the items, and which slots keep their items (``None``: all of them). The
         caller drops the items of the others, so that items and entries with a slot match.
     """
     depth = len(entries.layers)
@@ -304,7 +304,7 @@ def add_lists(
 
 
 def _kept(entries: Entries, valid: Flags | None, slots: int) -> Flags:
-    """Return which lists are valid and had not ended outside."""
+    """Return which lists are valid and continue from outside."""
     kept = np.ones(slots, np.bool_) if valid is None else valid
     if entries.ended is None:
         return kept
@@ -314,7 +314,7 @@ def _kept(entries: Entries, valid: Flags | None, slots: int) -> Flags:
 
 
 def multiply(entries: Entries, size: int) -> Entries:
-    """Pass into lists of ``size`` items each, which add no layer; null lists have items, too."""
+    """Pass into lists of ``size`` items each, in the same layer; null lists have items, too."""
     if size == 1:
         return entries
     rep, ended, outer = entries.rep, entries.ended, entries.outer
@@ -353,7 +353,7 @@ def to_levels(entries: Entries) -> Levels:
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
 MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
-"""Lists of an array at most: the file has no bytes for their offsets."""
+"""Maximum lists of an array whose offsets take memory beyond the bytes of the file."""
 
 _NONE = np.zeros(0, np.int64)
 _NONE.setflags(write=False)
@@ -375,11 +375,11 @@ class Validity:
 
     @property
     def all_valid(self) -> bool:
-        """Whether no slot is null."""
+        """Whether all slots are valid."""
         return self.valid_count == self.count
 
     def flags(self, start: int, stop: int) -> Flags | None:
-        """Return one flag per slot of a range; None when all of them are valid."""
+        """Return one flag per slot of a range; ``None`` when all of them are valid."""
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
@@ -389,7 +389,7 @@ class Validity:
         return flags
 
     def flags_at(self, slots: Int64s) -> Flags | None:
-        """Return one flag per slot given; None when all of them are valid."""
+        """Return one flag per slot given; ``None`` when all of them are valid."""
         if self.all_valid:
             return None
         at = self.positions.searchsorted(slots)
@@ -407,7 +407,7 @@ class Validity:
     def repeated(self, times: int) -> Self:
         """Return the same with each slot repeated ``times`` times."""
         positions = self.positions
-        if len(positions):  # without any, nothing says that so many numbers are there
+        if len(positions):  # only positions limit ``times``, which may be huge
             positions = np.add.outer(positions * times, np.arange(times)).reshape(-1)
         return replace(self, count=self.count * times, positions=positions)
 
@@ -488,7 +488,7 @@ def bitmap_of(flags: Flags | None) -> tuple[pa.Buffer | None, int]:
 def place_values(block: Block, flags: Flags | None) -> Block:
     """Put the values into the flagged slots, in order; other slots hold a placeholder.
 
-    Bytes of strings are not copied.
+    Strings are views of the same bytes.
     """
     if flags is None:
         return block

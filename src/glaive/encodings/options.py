@@ -1,8 +1,8 @@
 """How a column is to be encoded, as far as options specify it.
 
 The keys are in the metadata of the column's field, ``lance-encoding:compression`` and so on,
-or are given to the writer without the prefix. Anything unspecified is chosen by size. The
-compression ``balanced`` can only be given to the writer: pylance would refuse it in metadata.
+or are given to the writer as ``compression`` and so on. Anything unspecified is chosen by size.
+The compression ``balanced`` can only be given to the writer: pylance would refuse it in metadata.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -49,9 +49,9 @@ class EncodingOptions:
     Parameters
     ----------
     compression
-        ``"lz4"`` or ``"zstd"``: compress where that gains. ``"fsst"``: encode text with FSST
-        (no effect on numbers). ``"none"``: plain values, or plain indices into a dictionary.
-        ``"balanced"``: as without options, and zstd around that where it saves much.
+        ``"lz4"`` or ``"zstd"``: compress where that gains. ``"fsst"``: encode text with FSST;
+        numbers ignore it. ``"none"``: plain values, or plain indices into a dictionary.
+        ``"balanced"``: as by default, and zstd around that where it saves much.
     compression_level
         Level of zstd, -131072 to 22.
     rle_threshold
@@ -64,7 +64,7 @@ class EncodingOptions:
     dict_size_ratio
         A dictionary takes less than this share of the plain bytes, above 0, up to 1.
     dict_values_compression, dict_values_compression_level
-        How the items of a dictionary are compressed, from format 2.2 on; ``"none"``: not.
+        How the items of a dictionary are compressed, from format 2.2 on; ``"none"``: plain items.
     minichunk_size
         Approximate bytes of a chunk of strings.
     structural_encoding
@@ -103,7 +103,7 @@ class EncodingOptions:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether zstd compresses the choice made without options, where it saves much."""
+        """Whether zstd compresses the default choice, where it saves much."""
         return self.compression == "balanced"
 
     @property
@@ -159,7 +159,7 @@ def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
 
 
 def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
-    """Parse options given to the writer: the same keys without prefix, ``-`` or ``_``.
+    """Parse options given to the writer: the same keys after the prefix, with ``-`` or ``_``.
 
     Raises
     ------
@@ -198,7 +198,7 @@ class PageOptions:
     large_chunks
         Mini-block chunk words and value buffer sizes are 32 bits wide, else 16.
     scalar_constants
-        A page whose non-null values are all equal may store a single value.
+        A page whose valid values are all equal may store a single value.
     compressed_constant_levels
         Levels of constant pages go through a block codec, else they are raw 16 bits.
     dictionary_bits
@@ -206,7 +206,7 @@ class PageOptions:
     level_runs
         Run-length encoding may be used for levels.
     dictionary_compression
-        Dictionaries are compressed with this scheme (None: never).
+        Dictionaries are compressed with this scheme (``None``: never).
     packed_runs
         The values of runs may be packed.
     """

@@ -1,4 +1,4 @@
-"""Planes of format 2.3 with values in chunks, in one range, in an index, or with none."""
+"""Planes of format 2.3: values in chunks, in one range, in an index, or nulls only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Dense(StructuralPlane):
 
 # --- Constant values: one value of fixed width, in the message, for all slots -----------
 #
-# No buffers. With dense structure the page has no nulls and no lists.
+# The page is only its message. With dense structure the page has neither nulls nor lists.
 #
 # Specification: "Constant values" in ``docs/format/planes.md``.
 
@@ -81,7 +81,7 @@ class ConstantValues(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """Return the equivalent constant page: a scalar without levels."""
+        """Return the equivalent constant page: only a scalar."""
         if any(layer is not Layer.ALL_VALID_ITEM for layer in layers):
             named = ", ".join(layer.name.lower() for layer in layers)
             raise wrong_structure("constant", "valid items only, since it is dense", named, page)
@@ -93,7 +93,7 @@ class ConstantValues(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """Return the value for every slot, null or not."""
+        """Return the value for every slot, also for nulls."""
         scalar = _scalar(message, page)
         return _OneValue(FixedWidth(pa.py_buffer(scalar), 8 * len(scalar), 1)), 0
 
@@ -111,7 +111,7 @@ def _scalar(message: Any, page: PageBytes) -> bytes:
 
 
 class _OneValue(SlotValues):
-    """Repeats the value; nothing is read."""
+    """Repeats the value of the message."""
 
     __slots__ = ("_value",)
 
@@ -127,9 +127,9 @@ class _OneValue(SlotValues):
         return blocks.Constant(self._value, len(slots))
 
 
-# --- No values: every leaf is null, or no list has an item ------------------------------
+# --- No values: every leaf is null, or all lists are empty ------------------------------
 #
-# No buffers. With dense structure every row of the column is null.
+# The page is only its message. With dense structure every row of the column is null.
 #
 # Specification: "No values" in ``docs/format/planes.md``.
 
@@ -171,8 +171,8 @@ class _NoSlotValues(SlotValues):
 # --- Chunked values: the mini-blocks of 2.2 ---------------------------------------------
 #
 # Buffers: chunk words, chunks, then the dictionary if there is one; with dense structure and
-# lists, the repetition index. With sparse structure chunks have no levels, and one value for each
-# inner-most slot, null or not.
+# lists, the repetition index. With sparse structure chunks have only values, one for each
+# inner-most slot, also for nulls.
 #
 # Specification: "Chunked values" in ``docs/format/planes.md``.
 
@@ -197,7 +197,7 @@ class Chunked(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """Return one value per slot, in a mini-block page without levels."""
+        """Return one value per slot, in a mini-block page that has only values."""
         if message.HasField("levels"):
             raise wrong_structure("chunked", "no levels, since it is sparse", "levels", page)
         buffers = 2 + message.HasField("dictionary")
@@ -223,11 +223,11 @@ class _ChunkedSlots(SlotValues):
         self._page = page
 
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """Return the values of the slots, null or not."""
+        """Return the values of the slots, also of nulls."""
         return and_then(self._page.read(start, stop), _values)
 
     def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """Return the values of the slots, null or not."""
+        """Return the values of the slots, also of nulls."""
         return and_then(self._page.take(slots), _values)
 
 
@@ -264,13 +264,13 @@ class Zipped(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """Return one value per valid slot, in a full-zip page without levels."""
+        """Return one value per valid slot, in a full-zip page that has only values."""
         inner, buffers = open_values(message, page, 0)
         return _ZippedSlots(inner, page.where), buffers
 
 
 def open_values(message: Any, page: PageBytes, first: int) -> tuple[PageReader, int]:
-    """Open values without levels; returns the page and its buffer count, from ``first`` on."""
+    """Open values alone; return the page and its number of buffers, from ``first`` on."""
     if message.HasField("levels"):
         raise wrong_structure("zipped", "no levels, since it is sparse", "levels", page)
     layout = _full_zip_layout(message, page.where)
@@ -334,7 +334,7 @@ def _placed(flags: Flags | None, leaf: Leaf) -> Block | None:
     return None if leaf.values is None else place_values(leaf.values, flags)
 
 
-# --- Indexed values: an index for each slot, null or not, into large full-zip items -----
+# --- Indexed values: an index for each slot, also for nulls, into large full-zip items --
 #
 # Buffers: the indices, if they have a payload; the items; their positions, if sizes vary. Only
 # with sparse structure.
@@ -355,7 +355,7 @@ class Indexed(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """Refuse: indexed values have no levels."""
+        """Refuse: indexed values are for sparse structure."""
         raise wrong_structure("indexed", "sparse", "dense", page)
 
     @classmethod
@@ -432,8 +432,8 @@ def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:
 #
 # Layers are outer-most first. The first has a slot for each row. A list layer has a slot in the
 # next layer for each item. An item layer (a struct or the leaf) has one for each of its slots.
-# Fixed-size lists of structs have ``dimension`` slots in the next layer for each slot, null or
-# not. A page counts its rows in these slots, as pages with levels do. After the buffers of the
+# Fixed-size lists of structs have ``dimension`` slots in the next layer for each slot, also for
+# nulls. A page counts its rows in these slots, as pages with levels do. After the buffers of the
 # values there is one buffer for each sequence of numbers with a payload, layer by layer. The
 # sequences are the positions of lists with items, their counts, the positions of validity.
 #
@@ -461,7 +461,7 @@ Buffers = Iterator[pa.Buffer]
 
 
 class NumberLayout(NamedTuple):
-    """A sequence of 64-bit numbers, not read yet."""
+    """A sequence of 64-bit numbers in a page, to be read."""
 
     encoding: ValueEncoding
     length: int
@@ -480,7 +480,7 @@ class NumberLayout(NamedTuple):
 
     @property
     def buffers(self) -> int:
-        """Buffers of the sequence: none where the message describes all numbers."""
+        """Buffers of the sequence: 0 where the message describes all numbers."""
         return int(self.encoding.has_payload)
 
     def read(self, buffers: Buffers, name: str, where: Where) -> NDArray[Any]:
@@ -502,7 +502,7 @@ class NumberLayout(NamedTuple):
 
 
 class ValidityLayout(NamedTuple):
-    """Which slots are null, not read yet."""
+    """Which slots are null, to be read."""
 
     positions: NumberLayout
     are_valid: bool
@@ -529,7 +529,7 @@ class ValidityLayout(NamedTuple):
 
 
 class ListLayout(NamedTuple):
-    """The sizes of lists, not read yet."""
+    """The sizes of lists, to be read."""
 
     positions: NumberLayout
     counts: NumberLayout
@@ -557,7 +557,7 @@ class ListLayout(NamedTuple):
         positions = self.positions.read_positions(buffers, slots, "positions of lists", where)
         counts = self.counts.read(buffers, "counts of lists", where)
         ends = np.zeros(len(counts) + 1, np.uint64)
-        # Checked before the sum, so that it cannot wrap around.
+        # Checked before the sum, which might wrap around.
         good = not len(counts) or (counts.min() > 0 and counts.max() <= self.items)
         if good:
             np.cumsum(counts, out=ends[1:])
@@ -572,7 +572,7 @@ class ListLayout(NamedTuple):
 
 
 class LayerLayout(NamedTuple):
-    """One layer of ``slots`` slots, not read yet."""
+    """One layer of ``slots`` slots, to be read."""
 
     slots: int
     validity: ValidityLayout
@@ -731,7 +731,7 @@ class SparsePage(PageReader):
             layers.append(_LoadedLayer(validity, lists, layout.dimension))
         inner: list[Validity] = []
         for layer in layers:
-            # Null lists have no items; null lists of a fixed size do.
+            # Null lists are empty; only null lists of a fixed size have items.
             inner = [] if layer.lists is not None else [*inner, layer.validity]
             if layer.dimension > 1:
                 inner = [validity.repeated(layer.dimension) for validity in inner]

@@ -41,7 +41,7 @@ _SET_RANGES: WeakKeyDictionary[IsOneOf, IntegerRanges] = WeakKeyDictionary()
 
 
 def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | None:
-    """Return the ranges of words of a type; None where words cannot express the condition.
+    """Return the ranges of words of a type, or ``None`` for other conditions.
 
     Ranges of a set are cached, because each window of a scan needs them.
     """
@@ -115,7 +115,7 @@ def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
     top = np.uint64((1 << bits) - 1)
     if not len(words):
         return (np.zeros(1, np.uint64), np.full(1, top)) if condition.negated else (empty, empty)
-    # Overflow does no harm: words ascend.
+    # Overflow is harmless: words ascend.
     ends = np.flatnonzero(np.diff(words) != 1)
     lows, highs = words[np.append(0, ends + 1)], words[np.append(ends, len(words) - 1)]
     if not condition.negated:
@@ -129,7 +129,7 @@ def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
 
 
 _MAX_SEARCHED_STRINGS = 4
-"""The strings of a larger set are not searched for one by one."""
+"""Maximum strings of a set to search for one by one."""
 
 
 class RowBits(NamedTuple):
@@ -151,9 +151,9 @@ class PagePredicate:
     """A condition on a column, prepared for pages.
 
     ``passing`` is the condition on Arrow values of type ``kind`` (of a dictionary column: on
-    its items). ``ranges`` is the same on integers of fixed width, None where ranges cannot
-    express it. ``every`` is whether all values that are not null pass, None when that depends
-    on the value. ``nulls`` is whether nulls pass, None when ``passing`` must be evaluated.
+    its items). ``ranges`` is the same on integers of fixed width, or ``None`` for other
+    conditions. ``every`` is whether all valid values pass, ``None`` when that depends
+    on the value. ``nulls`` is whether nulls pass, ``None`` when ``passing`` must be evaluated.
     ``text`` is the condition on the bytes of text, where it is that simple.
     """
 
@@ -166,11 +166,11 @@ class PagePredicate:
 
     @property
     def any_width(self) -> bool:
-        """Whether values of fixed width can be tested without a dictionary."""
+        """Whether plain values of fixed width can be tested, as well as dictionaries."""
         return self.ranges is not None or self.every is not None or pa.types.is_boolean(self.kind)
 
     def same(self, other: PagePredicate) -> bool:
-        """Return whether both are known to be the same, without comparing values."""
+        """Return whether both are known to be the same; values are never compared."""
         return self.passing == other.passing
 
     def test_entries(self, entries: Any) -> EntryTest:
@@ -238,7 +238,7 @@ def entry_predicate(
 
 
 def _text_test(condition: Condition, kind: pa.DataType) -> StringTest | None:
-    """Return the search for text; None for empty strings, which are found everywhere."""
+    """Return the search for text; ``None`` for empty strings, which are found everywhere."""
     if isinstance(condition, HasText):
         word = condition.word.encode()
         return StringTest((word,), condition.begins, condition.ends) if word else None
@@ -254,7 +254,7 @@ def _text_test(condition: Condition, kind: pa.DataType) -> StringTest | None:
 
 
 def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Buffer | None:
-    """Return which values of a block pass, one bit each; None when only Arrow can test them."""
+    """Return which values of a block pass, one bit each; ``None`` when only Arrow can test them."""
     if predicate.every is not None:
         return all_or_none(block.count, passing=predicate.every)
     if isinstance(block, Constant):
@@ -298,7 +298,7 @@ def joined_matches(
 ) -> pa.Buffer:
     """Combine the bits of passing values with their validity.
 
-    ``bits`` None means that no value passes, ``validity`` None that none is null.
+    If ``bits`` is ``None``, all values fail. If ``validity`` is ``None``, all are valid.
     """
     size = (count + 7) // 8
     if bits is None:
@@ -310,7 +310,7 @@ def joined_matches(
 
 
 def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Return which rows of a column that is not nested pass; None when only Arrow can test them."""
+    """Return which rows of a flat column pass; ``None`` when only Arrow can test them."""
     if leaf.rep is not None or leaf.shape is not None or len(leaf.layers) != 1:
         return None
     if leaf.values is None:
@@ -328,7 +328,7 @@ def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits 
 
 
 def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Return which slots of an array pass; None when only the condition's mask can tell."""
+    """Return which slots of an array pass; ``None`` when only the condition's mask can tell."""
     count, nulls = len(array), array.null_count
     validity = None
     if nulls:
@@ -337,7 +337,7 @@ def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits
     if nulls == count or not count:
         return RowBits(all_or_none(count, passing=bool(count) and predicate.null_passes()))
     encoded = pa.types.is_dictionary(array.type)
-    # Slots of null items, as files of 0.1 have them, are not in the validity.
+    # The validity omits slots of null items, which files of 0.1 have.
     if predicate.every is not None and not (encoded and array.dictionary.null_count):
         bits: pa.Buffer | None = all_or_none(count, passing=predicate.every)
         null_passes = predicate.null_passes()
@@ -375,7 +375,7 @@ def mask_matches(array: pa.Array, predicate: PagePredicate) -> RowBits:
 
 
 def match_array(array: Any, test: IntegerRanges, where: Where) -> pa.Buffer:
-    """Return which integers of an array without nulls pass a test."""
+    """Return which integers of an array pass a test; all must be valid."""
     count, bits = len(array), int(array.type.bit_width)
     values = array.buffers()[1].slice(array.offset * bits // 8)
     return _match_integers(FixedWidth(values, bits, count), test, where)

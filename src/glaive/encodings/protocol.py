@@ -11,9 +11,9 @@ encoding implements the contexts that the format allows for it:
 ``values``
     a block whose values were unzipped one by one (full-zip pages).
 
-All chunks of a page are handled in one call: never a Python step per chunk or per value.
+One call handles all chunks of a page: avoid a Python step per chunk or per value.
 
-A **page layout** knows where the bytes of a row range are. It never reads: it returns a
+A **page layout** knows where the bytes of a row range are. To read, it returns a
 :class:`Fetch`, which :func:`glaive.file.protocol.run_fetch` resumes with the buffers. For a
 memory-mapped file every buffer is in memory, and the result is the leaf itself.
 Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # --- Fetches: the bytes that are needed next, one after the other or several at once ----
 #
-# Nothing here reads. A result that is ready is passed on without a ``Fetch`` in between.
+# The caller reads. A result that is ready is passed on as it is.
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -185,7 +185,7 @@ class PageBytes:
     ranges
         The buffers in the file.
     at_hand
-        The buffers in memory; None where they have to be fetched.
+        The buffers in memory; ``None`` where they have to be fetched.
     rows
         Rows of the page.
     where
@@ -193,7 +193,7 @@ class PageBytes:
     read
         Reads ranges of a mapped file, instead of ``at_hand``. The page reads, and counts, these
         bytes when a caller first asks for them. Until then the page is ``unread``. A reader that
-        needs a part of it fetches the part, as from a file that is not mapped. Threads that ask
+        needs a part of it fetches the part, as from a remote file. Threads that ask
         at once may each read it.
     """
 
@@ -201,7 +201,7 @@ class PageBytes:
 
     at_hand: list[pa.Buffer] | None
     unread: bool
-    """Whether the page is of a mapped file, and was not read as a whole yet."""
+    """Whether the page is of a mapped file, and is still to be read as a whole."""
 
     def __init__(
         self,
@@ -217,11 +217,11 @@ class PageBytes:
             self.at_hand = at_hand
 
     def __getattr__(self, name: str) -> Any:
-        # Called for slots without a value: later uses of ``at_hand`` cost no call.
+        # Called for slots that lack a value: later uses of ``at_hand`` avoid the call.
         if name != "at_hand" or self._read is None:
             raise AttributeError(name)
         buffers = self._read(self.ranges)
-        self.unread = False  # first: what is at hand in one thread is not fetched by another
+        self.unread = False  # first: other threads then use the bytes in memory
         self.at_hand = buffers
         return buffers
 
@@ -232,7 +232,7 @@ class PageBytes:
 
     @property
     def mapped_end(self) -> int | None:
-        """Where the buffers end in the file; None where it is not mapped."""
+        """Where the buffers end in a mapped file, or ``None``."""
         return max([part.end for part in self.ranges], default=0) if self.is_mapped else None
 
     def part(self, first: int, stop: int, rows: int) -> PageBytes:
@@ -244,10 +244,10 @@ class PageBytes:
         return PageBytes(ranges, at_hand, rows, self.where)
 
 
-# --- Estimates of the memory of an opened page, for caches with a budget; nothing is read
+# --- Estimates of the memory of an opened page, for caches with a budget ----------------
 
 PAGE_BYTES = 2 * 1024
-"""Bytes of an opened page without its chunk table, dictionary and structure."""
+"""Bytes of an opened page in addition to its chunk table, dictionary and structure."""
 
 _CHUNK = 48
 """Bytes per entry of a chunk table, with the rows that begin in the chunk."""
@@ -332,7 +332,7 @@ class EncodedPage:
 class ValueEncoding(ABC):
     """Blocks ↔ buffers; subclasses are frozen dataclasses under ``@value_encoding``.
 
-    Methods keep the defaults for contexts that the format does not allow for an encoding.
+    Methods keep the defaults for contexts that the format forbids for an encoding.
     A default raises an error that names the encoding.
     """
 
@@ -355,7 +355,7 @@ class ValueEncoding(ABC):
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Return the estimated bytes of a mini-block page of such values, and how to encode them.
 
-        ``stats`` is a ``FixedStats`` or a ``VariableStats``; None when the encoding cannot
+        ``stats`` is a ``FixedStats`` or a ``VariableStats``; ``None`` when the encoding cannot
         hold such values or should not be used for them.
         """
         return None
@@ -377,7 +377,7 @@ class ValueEncoding(ABC):
 
     @property
     def number_bits(self) -> int | None:
-        """Width of the values, for an encoding of values of one width; else None."""
+        """Width of the values, for an encoding of values of one width; else ``None``."""
         bits: int | None = getattr(self, "bits", None)
         return bits
 
@@ -397,17 +397,17 @@ class ValueEncoding(ABC):
         return take_block(self.decode_mini(chunks), first[chunk] + index)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
-        """Return which values of all chunks pass, one bit each without gaps.
+        """Return which values of all chunks pass, one bit each.
 
-        None, the default, when decoding first is quicker. Override where chunks can be tested
+        ``None``, the default, when decoding first is quicker. Override where chunks can be tested
         one by one, while they are in the processor's cache.
         """
         return None
 
     def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> Block | None:
-        """Return the values that are not deleted, from value ``low`` of the chunks on.
+        """Return the live values, from value ``low`` of the chunks on.
 
-        None, the default, when decoding first is quicker.
+        ``None``, the default, when decoding first is quicker.
         """
         return None
 
@@ -459,7 +459,7 @@ class ValueEncoding(ABC):
 
 
 def newer_lance(feature: str, where: Where) -> UnsupportedFeatureError:
-    """Return the error for a feature that this reader does not know."""
+    """Return the error for an unknown feature."""
     return UnsupportedFeatureError(
         f"{feature} (in {where}): the file was probably written by a newer Lance"
     )
@@ -505,7 +505,7 @@ class PageParts(Generic[P]):
 class PageSignature:
     """Common properties of pages that can be joined: joinable pages have equal signatures.
 
-    ``join`` makes the reader of joined pages; it reads nothing yet.
+    ``join`` makes the reader of joined pages.
     """
 
     key: Hashable
@@ -515,7 +515,7 @@ class PageSignature:
 class PageReader(ABC):
     """One page of one column, parsed from its layout message. Immutable once loaded.
 
-    The constructor reads nothing; the first call that needs small buffers fetches and keeps them.
+    The first call that needs small buffers fetches and keeps them.
     """
 
     wire_name: ClassVar[str]
@@ -528,12 +528,12 @@ class PageReader(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held after the first read; an estimate that reads nothing."""
+        """Estimate the bytes of memory held after the first read."""
         return PAGE_BYTES
 
     @property
     def entries(self) -> int:
-        """Entries of all rows, as the page states them; without a statement the rows."""
+        """Entries of all rows, as the page states them; by default the rows."""
         return self.rows
 
     @classmethod
@@ -555,15 +555,15 @@ class PageReader(ABC):
 
     @property
     def mapped_end(self) -> int | None:
-        """Where what the page reads ends in its mapped file; None, the default, if unknown."""
+        """Where what the page reads ends in its mapped file; ``None``, the default, if unknown."""
         return None
 
     def page_signature(self) -> PageSignature | None:
-        """Return the signature of pages that can join this page; None, the default: read alone."""
+        """Return the signature of pages to join; ``None``, the default: read the page alone."""
         return None
 
     def plan_opening(self) -> Fetch[Any] | None:
-        """Fetch what is read before any row; None, the default: it comes with the rows."""
+        """Fetch what is read before any row; ``None``, the default: it comes with the rows."""
         return None
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
@@ -573,7 +573,7 @@ class PageReader(ABC):
     def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
         """Return what a take of ascending rows reads of a mapped page after the opening ranges.
 
-        None, the default, where it is unknown. Reads the :meth:`opening_ranges`.
+        ``None``, the default, where it is unknown. Reads the :meth:`opening_ranges`.
 
         Raises
         ------
@@ -585,12 +585,12 @@ class PageReader(ABC):
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Return which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
 
-        For pages of columns that are not nested. None when reading the rows is the quickest way.
+        For pages of flat columns. ``None`` when reading the rows is the quickest way.
         """
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """Return ``read`` without deleted rows; None, the default, if dropping later is quicker."""
+        """Read live rows; ``None``, the default, if dropping deleted rows later is quicker."""
         return None
 
 
@@ -618,16 +618,16 @@ class _Held(Generic[T]):
 _LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
 """The values of this process that are out of proportion: as many as one page may have.
 
-A scan of dozens of nearly empty columns then does not decode them for each batch. Values of
-closed pages make room with time.
+A scan of dozens of nearly empty columns then decodes them once, instead of for each batch. Values
+of closed pages make room with time.
 """
 
 
 class Latest:
     """The values of the page of a column that was read last, where they are in proportion.
 
-    All columns of a scan may have more such values than the process keeps. Without this class
-    each batch would decode them again.
+    All columns of a scan may have more such values than the process keeps. This class saves each
+    batch from decoding them again.
     """
 
     __slots__ = ("_held", "_page")
@@ -660,13 +660,13 @@ class Kept(Generic[T]):
         self._let_go()
 
     def _let_go(self) -> None:
-        # Without a lock, as it may run at any time.
+        # Avoid a lock, as it may run at any time.
         held = self._held and self._held()
         if held:
             held.value = None
 
     def get(self) -> T | None:
-        """Return the value; None before it is kept and after it was dropped."""
+        """Return the value; ``None`` before it is kept and after it was dropped."""
         if self._held is None:
             return self.own
         _LARGE.get(self._held)  # used now
@@ -728,7 +728,7 @@ class SlotValues(ABC):
     """The values of the inner-most slots of one page with sparse structure.
 
     ``valid`` is the validity of all its slots. Slots that are null hold any value; the result
-    is None where the page has no values.
+    is ``None`` where the page has no values.
     """
 
     @abstractmethod
@@ -771,7 +771,7 @@ class StructuralPlane(ABC):
     def open_page(
         cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
     ) -> PageReader:
-        """Return the page; ``plane`` parses ``values``. Reads nothing."""
+        """Return the page; ``plane`` parses ``values``."""
 
 
 def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
@@ -794,7 +794,7 @@ def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
 
 
 def wrong_structure(plane: str, expected: str, found: str, page: PageBytes) -> CorruptFileError:
-    """Return the error for a value plane that does not fit the structure of its page."""
+    """Return the error for a value plane that contradicts the structure of its page."""
     return CorruptFileError(
         f"structure of a page with {plane} values", expected=expected, found=found, where=page.where
     )

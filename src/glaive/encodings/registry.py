@@ -101,10 +101,10 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
     Raises
     ------
     CorruptFileError
-        The message names no encoding, or its configuration contradicts itself.
+        The name of the encoding is missing, or its configuration contradicts itself.
     UnsupportedFeatureError
-        This reader does not know the encoding; the message lists known encodings. Or it is
-        within an encoding of its own kind.
+        The encoding is unknown; the error lists the known encodings. Or it is within an encoding of
+        its own kind.
     """
     name = message.WhichOneof("compression")
     cls = _VALUES.get(name) or known_class(_VALUES, "values", name, "value encoding", where)
@@ -120,7 +120,7 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
 
 
 def _holds(encoding: ValueEncoding, name: str) -> bool:
-    """Return whether an encoding of a kind is within another one, where Lance writes none.
+    """Return whether an encoding of a kind is within another one, which Lance never writes.
 
     Lance compresses runs whose values or lengths are compressed already.
     """
@@ -129,10 +129,7 @@ def _holds(encoding: ValueEncoding, name: str) -> bool:
 
 
 def open_page(message: Any, page: PageBytes) -> PageReader:
-    """Turn a wire ``PageLayout``, or ``PlanarLayout``, into a reader of that page.
-
-    Reads nothing.
-    """
+    """Turn a wire ``PageLayout``, or ``PlanarLayout``, into a reader of that page."""
     if message.DESCRIPTOR.name == "PlanarLayout":
         return _open_planar(message, page)
     name = message.WhichOneof("layout")
@@ -156,7 +153,7 @@ def _open_planar(message: Any, page: PageBytes) -> PageReader:
     )
 
 
-# Modules that do not bear the wire name of their class.
+# Modules that have another name than the wire name of their class.
 _MODULES = {
     "inline_bitpacking": "bitpack",
     "out_of_line_bitpacking": "bitpack",
@@ -180,7 +177,7 @@ def known_class(
     if name is None:
         expected = f"one of the known {kind.split()[1]}s"
         raise CorruptFileError(kind, expected=expected, found="none", where=where)
-    # Not a name from a file: the definition of the message has it.
+    # The name is trusted: it is in the definition of the message.
     parent = import_module(f"glaive.encodings.{folder}")
     home = f"{parent.__name__}.{_MODULES.get(name, name)}"
     if hasattr(parent, "__path__") and find_spec(home) is not None:

@@ -32,9 +32,9 @@ from glaive.kernels.chunks import ChunkHeaders, count_levels, parse_headers
 from glaive.kernels.levels import LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
-# --- Levels of mini-block chunks without lists; and what all levels have in common ------
+# --- Levels of mini-block chunks of flat columns; and what all levels have in common ----
 #
-# Without lists every entry is a row and has a value, so levels are looked up by position. For
+# In a flat column every entry is a row and has a value, so levels are looked up by position. For
 # lists see ``glaive.encodings.miniblock.lists``.
 
 NULL_BIT = pa.py_buffer(b"\0")
@@ -58,7 +58,7 @@ class LevelReader:
         self._where = where
         self._form = level_form(layout.definition) if layout.nullable_item else None
 
-    # ------------------------------------------------------------------ without lists
+    # ------------------------------------------------------------------ flat columns
 
     def read_flat(
         self, leaf: Leaf, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s, low: int
@@ -152,7 +152,7 @@ class LevelReader:
         return levels[:entries] if kind is block else np.full(entries, levels[0])
 
     def check(self, rep: Levels | None, definition: Levels | None) -> tuple[int, int]:
-        """Return row starts and visible entries; no level is above what the layers allow."""
+        """Return row starts and visible entries; raise if a level exceeds the layers' maximum."""
         limits = self._layout.limits
         return count_levels(
             rep,
@@ -176,7 +176,7 @@ class LevelReader:
 
 @lru_cache(maxsize=256)
 def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
-    """Return the slots of a row without lists at each definition level."""
+    """Return the slots of a row of a flat column at each definition level."""
     nulls = [null for null, _ in level_plan(layers)]
     return tuple(
         tuple(Slots(1, NULL_BIT, 1) if 0 < level == null else Slots(1, None, 0) for null in nulls)
@@ -185,7 +185,7 @@ def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
 
 
 def empty_leaf(layout: MiniBlockLayout) -> Leaf:
-    """Return a leaf without rows, with levels where the page has them."""
+    """Return a leaf of 0 rows, with levels where the page has them."""
     rep = np.empty(0, np.uint16) if layout.rep is not None else None
     definition = None
     if layout.definition is not None and not layout.nullable_item:
@@ -194,7 +194,7 @@ def empty_leaf(layout: MiniBlockLayout) -> Leaf:
 
 
 def level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
-    """Number and width of an encoding of levels in ``LevelPage``; None for others."""
+    """Number and width of an encoding of levels in ``LevelPage``; ``None`` for others."""
     if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
         return 1, LEVEL_BITS
     if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
@@ -223,7 +223,7 @@ class ValuePieces(NamedTuple):
 class Items(NamedTuple):
     """The dictionary of a page, or of several pages, one after the other.
 
-    Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are None
+    Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are ``None``
     for a single page, where all chunks have indices below ``total``.
     """
 
@@ -380,7 +380,7 @@ class ChunkReader:
         """Tie indices to the dictionary; they are checked here and trusted later.
 
         ``items`` is for all values, or has one item per chunk of ``counts`` values, or, when
-        that is None, one per value.
+        that is ``None``, one per value.
         """
         if not isinstance(block, FixedWidth) or block.bits not in (8, 16, 32, 64):
             raise self._beyond(items.total, f"a block of {type(block).__name__}")

@@ -1,4 +1,4 @@
-"""Rows of a mini-block page that pass a condition, or that stay, without the others in arrays."""
+"""Filter rows of a mini-block page, by a condition or as live rows, before arrays are made."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def find_in_chunks(
     predicate: PagePredicate,
     where: Where,
 ) -> RowBits | None:
-    """Return which rows of a range pass, in a page without lists; None when only Arrow can tell.
+    """Return which rows of a range pass, in a page without lists; ``None`` when only Arrow can
+    tell.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def find_in_chunks(
 
 
 def _is_fsst(encoding: ValueEncoding) -> bool:
-    """Return whether strings are stored as codes of FSST, compressed or not."""
+    """Return whether strings are stored as codes of FSST, which may be compressed."""
     inner = encoding.values if isinstance(encoding, General) else encoding
     return isinstance(inner, Fsst)
 
@@ -139,7 +140,7 @@ def compact_chunks(
 ) -> Leaf | None:
     """Return the rows of a range that stay, in a page without lists; parameters as for finding.
 
-    None where values are better decoded before any are left out.
+    ``None`` where values are better decoded before any are left out.
     """
     from glaive.kernels.compact import compact_bits
 
@@ -173,7 +174,7 @@ def _validity(
     counts: Int64s,
     total: int,
 ) -> pa.Buffer | None:
-    """Return the bitmap of all values of some chunks, None without nulls."""
+    """Return the bitmap of all values of some chunks, or ``None`` if all are valid."""
     leaf = Leaf(None, total, total, layout.layers)
     small.levels.read_flat(leaf, data, headers, counts, 0)
     if leaf.definition is None:
@@ -184,7 +185,7 @@ def _validity(
 def _evaluate(
     layout: MiniBlockLayout, small: Loaded, predicate: PagePredicate, where: Where
 ) -> Evaluated | None:
-    """Return which indices pass; None for indices of no known width."""
+    """Return which indices pass; ``None`` for indices of an unknown width."""
     evaluated, items, bits = small.evaluated, small.items, layout.value.number_bits
     if evaluated is not None and evaluated.predicate.same(predicate):
         return evaluated

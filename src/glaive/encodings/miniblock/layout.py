@@ -100,9 +100,9 @@ class ChunkTable:
     ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
 
     ``shift`` is the power of two of the values in every chunk but the last of a page, or -1 when
-    they differ. With a single chunk it is larger than any value number. ``pages`` is None for one
-    page. For several it has the number of each page's first chunk, and the number of all chunks
-    at the end. ``rows`` is None without repetition: then rows are values.
+    they differ. With a single chunk it is larger than any value number. ``pages`` is ``None`` for
+    one page. For several it has the number of each page's first chunk, and the number of all chunks
+    at the end. ``rows`` is ``None`` without repetition: then rows are values.
     """
 
     offsets: Int64s
@@ -124,7 +124,7 @@ class ChunkTable:
         if self.shift >= 0 and self.pages is None:
             chunk = np.minimum(values >> self.shift, self.chunks - 1)
         elif self.shift >= 0 and self.pages is not None:
-            # Few numbers to be searched, not one for every chunk.
+            # A few numbers to search, instead of one for every chunk.
             starts = self.firsts[self.pages]
             page = starts[1:-1].searchsorted(values, "right")
             chunk = self.pages[page] + ((values - starts[page]) >> self.shift)
@@ -166,14 +166,14 @@ class ChunkTable:
         word_bytes
             Bytes of a word: 2 or 4.
         index
-            The repetition indices of all pages, back to back; None for pages without lists.
+            The repetition indices of all pages, back to back; ``None`` for pages without lists.
 
         Raises
         ------
         CorruptFileError
-            Words do not add up to the bytes and values of their page. Or a chunk has an impossible
-            number of values, or an index does not add up to the rows of its page. Names the first
-            such page.
+            The sum of words differs from the bytes and values of their page. Or a chunk has an
+            impossible number of values, or the sum of an index differs from the rows of its page.
+            Names the first such page.
         """
         chunks = pages.word_sizes // word_bytes
         good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
@@ -233,7 +233,7 @@ def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
 
 
 def _sums(numbers: Int64s) -> Int64s:
-    """Return the sums of so many of the first numbers, from none to all."""
+    """Return the sums of so many of the first numbers, from 0 to all."""
     sums = np.zeros(len(numbers) + 1, np.int64)
     numbers.cumsum(out=sums[1:])
     return sums
@@ -255,7 +255,7 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     after = chunks.cumsum()
     first, last = after - chunks, after - 1
     goes_on = pairs[:, 1] > 0
-    # Checked before they are added up, so that nothing can wrap around.
+    # Checked before they are added up: the sum might wrap around.
     most = np.maximum.reduceat(pairs[:, 0], first)
     limit = np.minimum(rows, MAX_CHUNK_LEVELS + 1)  # one row may have begun before
     good = (most <= limit.astype(np.uint64)) & ~goes_on[last]
@@ -302,19 +302,20 @@ def repetition_index(rep: UInt16s, cuts: Int64s, max_rep: int) -> UInt64s:
 
 
 MAX_BUFFERS = 64
-"""Value buffers per chunk at most; nothing that exists needs more than a handful."""
+"""Maximum value buffers per chunk; all known encodings need only a handful."""
 
 MAX_ITEMS = 2**31 - 1
 """Items of a dictionary at most."""
 
 MAX_IMPLIED_ITEMS = 65_536
-"""Items of a dictionary whose encoding has no payload: no bytes bound their number."""
+"""Maximum items of a dictionary that only the message describes: other items are bounded by their
+bytes."""
 
 MAX_LAYOUTS = 256
 """Layouts to remember; text pages have one each, as it includes their symbol table."""
 
 MAX_ENTRIES = 2**48
-"""Visible entries that a page may claim: the sums of thousands of pages do not wrap around."""
+"""Visible entries that a page may claim, so that the sums of thousands of pages fit in 64 bits."""
 
 
 @lru_cache(maxsize=64)
@@ -330,7 +331,7 @@ class MiniBlockLayout:
     Parameters
     ----------
     value, rep, definition, dictionary
-        Encodings of values, levels and dictionary items; None where the page has none.
+        Encodings of values, levels and dictionary items; ``None`` where the page has none.
     limits
         Levels that the layers allow.
     nullable_item
@@ -362,7 +363,7 @@ class MiniBlockLayout:
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> MiniBlockLayout:
-        """Read a ``MiniBlockLayout``; its parts must not contradict each other.
+        """Read a ``MiniBlockLayout``; check that its parts agree.
 
         Pages that differ in their numbers of items only share one layout.
         """

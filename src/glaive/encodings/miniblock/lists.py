@@ -125,7 +125,7 @@ class ListReader:
         if start != first or rows.enters[ids.start]:
             begin = find_row(rep, max_rep, start - first)
         if stop != rows.starts[ids.stop] or rows.enters[ids.stop]:
-            # It lies in the last chunk: rows that go on from there are not wanted.
+            # It lies in the last chunk: rows that continue in later chunks are outside the range.
             at = int(decoded.firsts[-1]) if len(decoded.firsts) else 0
             nth = stop - int(rows.starts[ids.stop - 1])
             end = at + find_row(rep[at:], max_rep, nth)
@@ -220,7 +220,7 @@ class ListReader:
             return None
         offsets = as_array(lists.offsets, np.int32 if lists.width == 4 else np.int64)
         structs = [Slots(lists.items, None, 0)] * (len(self._layout.layers) - 2)
-        shape = (  # structs between have no nulls
+        shape = (  # structs between are valid
             Slots(lists.items, lists.item_validity, lists.null_items),
             *structs,
             Slots(len(rows), lists.list_validity, lists.null_lists, offsets),
@@ -274,7 +274,7 @@ class ListReader:
         begins = np.flatnonzero(chunks.rep == self._layout.limits.max_rep)
         begin = begins[number]
         # A row ends where the next one starts, or with its last chunk. The chunk that comes next
-        # here need not be its neighbour in the page.
+        # here may lie further on in the page.
         following = np.append(begins, len(chunks.rep))[number + 1]
         ends = np.append(chunks.firsts[1:], len(chunks.rep))
         sizes = np.minimum(following, ends[located.last]) - begin

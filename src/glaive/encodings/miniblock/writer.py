@@ -33,7 +33,7 @@ from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
 # * inline bit-packing when the whole page has at most 1,024 levels;
 # * out-of-line bit-packing, as wide as the page's highest level, when it has more;
 # * run-length encoding, where the version has it, for levels that rarely change;
-# * flat 16-bit levels when nothing is smaller.
+# * flat 16-bit levels otherwise.
 #
 # Specification: "Levels" in ``docs/format/pages.md``.
 
@@ -121,7 +121,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     encoding
         How the values are encoded.
     rep, definition
-        Levels, one per entry; None where the page has none. With ``rep`` the first entry
+        Levels, one per entry; ``None`` where the page has none. With ``rep`` the first entry
         starts a row.
     layers
         Inner-most first.
@@ -135,7 +135,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     Returns
     -------
     EncodedPage or None
-        None when a chunk would have more levels or bytes than its tables can say: write
+        ``None`` when a chunk would have more levels or bytes than its tables can say: write
         fewer rows per page, or a full-zip page.
     """
     if isinstance(values, Dictionary):

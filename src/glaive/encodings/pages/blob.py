@@ -126,7 +126,7 @@ class BlobPage(PageReader):
             members = [np.ascontiguousarray(part) for part in (positions, sizes)]
             blocks: list[Block] = [FixedWidth(as_buffer(part), 64, len(part)) for part in members]
             if self._inline:
-                # Kind 0: within the data file. No number of a blob file, and an empty URI.
+                # Kind 0: within the data file. Only other kinds have a blob file or a URI.
                 count = len(positions)
                 kind = FixedWidth(as_buffer(np.zeros(count, np.uint8)), 8, count)
                 number = FixedWidth(as_buffer(np.zeros(count, np.uint32)), 32, count)
@@ -167,15 +167,15 @@ class BlobPage(PageReader):
 def value_ranges(
     positions: UInt64s, sizes: UInt64s, end: int, where: Where, rows: Int64s | None
 ) -> list[ByteRange]:
-    """Return where the values that are not empty are stored.
+    """Return where values are stored; skip empty values.
 
     Parameters
     ----------
     end
         First byte of the file after all values.
     rows
-        The number of each row; None where each is another one. Values of different rows do not
-        overlap, so that a damaged page cannot cause reads of more than the file.
+        The number of each row; ``None`` where all differ. Values of different rows are disjoint,
+        which limits reads of a damaged page to the size of the file.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def value_ranges(
         A value lies outside of the file, or values overlap.
     """
     last = np.uint64(end)
-    # Positions are limited first: the sum below must not wrap around.
+    # Positions are limited first: the sum below might wrap around.
     wrong = (sizes > 0) & (
         (sizes > last) | (positions > last) | (np.minimum(positions, last) + sizes > last)
     )

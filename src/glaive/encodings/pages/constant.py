@@ -1,21 +1,21 @@
-"""Constant pages: every value is null, or all values that are not null are equal.
+"""Constant pages: every value is null, or all valid values are equal.
 
 ============== ================================== =====================================
 layout         buffers                            values
 ============== ================================== =====================================
 all null       none                               none
-with levels    rep, def                           none: nulls, or lists without items
-inline scalar  none; or rep, def                  ``inline_value`` of the message
+with levels    rep, def                           none: nulls, or empty lists
+inline scalar  rep, def if the page has levels    ``inline_value`` of the message
 scalar         scalar; or scalar, rep, def        first buffer
 ============== ================================== =====================================
 
-Levels are ``u16``, raw or (in pages without a scalar, from 2.2 on) through a block encoding
+Levels are ``u16``, raw or (in the layout with levels, from 2.2 on) through a block encoding
 that the message names. A buffer of levels may be empty. A **scalar** of more than 32 bytes,
 or of variable width, is stored as its Arrow buffers::
 
     u32 buffers | u32 size of each | bytes of each
 
-The type of the column is not known here: a scalar of fixed width has 8 bits per stored byte.
+The type of the column is unknown here: a scalar of fixed width has 8 bits per stored byte.
 For a boolean that is one byte whose bit 0 counts. So boolean arrays are built from bit 0 of
 each 8-bit value.
 
@@ -64,13 +64,13 @@ from glaive.kernels.levels import validity_from_levels
 from glaive.types import Int64s, UInt8s, UInt16s, Where, as_array
 
 MAX_INLINE = 32
-"""A longer scalar of fixed width is stored in a buffer, not in the message."""
+"""Maximum bytes of a scalar in the message. A longer one of fixed width is stored in a buffer."""
 
 _MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can describe
 
 
 class _Loaded(NamedTuple):
-    """The value and levels of a page, and the first entry of each row (None: one each)."""
+    """The value and levels of a page, and the first entry of each row (``None``: one each)."""
 
     scalar: Block | None
     rep: UInt16s | None
@@ -81,7 +81,7 @@ class _Loaded(NamedTuple):
 @page_layout
 @dataclass(slots=True)
 class ConstantPage(PageReader):
-    """A page of one value or none. Its buffers are small: read once and kept."""
+    """A page of nulls, or of one value. Its buffers are small: read once and kept."""
 
     wire_name: ClassVar[str] = "constant_layout"
 
@@ -171,7 +171,7 @@ class ConstantPage(PageReader):
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges:
-        """Return no further ranges."""
+        """Return empty ranges: the opening ranges are all."""
         return NO_RANGES
 
     @property
@@ -329,7 +329,7 @@ def encode_constant_page(
     rep_encoding: ValueEncoding | None = None,
     def_encoding: ValueEncoding | None = None,
 ) -> EncodedPage:
-    """Write a page of one value (from 2.2 on) or without values.
+    """Write a page of one value (from 2.2 on), or of nulls.
 
     Parameters
     ----------
@@ -338,12 +338,13 @@ def encode_constant_page(
     rows
         Rows of the page.
     value
-        A block with the value of all visible entries that are not null (booleans: one byte,
-        bit 0). None when the page has only other entries.
+        A block with the value of all valid visible entries (booleans: one byte,
+        bit 0). ``None`` when the page has only other entries.
     rep, definition
-        Levels, one per entry. Without levels and value, all rows are null.
+        Levels, one per entry. If levels and value are ``None``, all rows are null.
     rep_encoding, def_encoding
-        Block encodings of the levels, from 2.2 on and only without a value; raw when None.
+        Block encodings of the levels, from 2.2 on and only if ``value`` is ``None``; raw when
+        ``None``.
     """
     constant = pb.ConstantLayout(layers=[pb.RepDefLayer.ValueType(layer) for layer in layers])
     buffers: list[pa.Buffer | UInt8s | bytes] = []

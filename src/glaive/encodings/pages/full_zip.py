@@ -8,10 +8,10 @@ buffer content                                          present
 ====== ================================================ ==================================
 
 The **control word** (0, 1, 2 or 4 bytes) holds the levels, ``rep << bits_def | def``. Values
-of fixed width have no length. Entries that lists leave without a value are a control word
-only; so are nulls of variable width. Numbers in the row index have 1, 2, 4 or 8 bytes.
+of fixed width omit the length. Null and empty lists are a control word only; so are nulls of
+variable width. Numbers in the row index have 1, 2, 4 or 8 bytes.
 
-Pages of fixed width without levels are plain arrays: reading and writing copies nothing. A take
+Pages that have only values of fixed width are plain arrays: reads and writes use views. A take
 of these costs one request. For other pages it costs one more, for entries of the row index.
 
 Specification: "Full-zip pages" in ``docs/format/pages.md``.
@@ -60,7 +60,7 @@ from glaive.kernels.full_zip import (
 from glaive.kernels.levels import validity_from_levels
 from glaive.types import ByteRange, Int64s, UInt16s, as_array
 
-# --- Joined full-zip pages of plain values: values of one width, without levels ---------
+# --- Joined full-zip pages of plain values: only values, of one width -------------------
 
 
 class PlainPlaces(NamedTuple):
@@ -148,7 +148,7 @@ _INDEX_WIDTHS = (1, 2, 4, 8)
 @page_layout
 @dataclass(slots=True)
 class FullZipPage(PageReader):
-    """A page of full-zip entries. Nothing is kept between calls."""
+    """A page of full-zip entries, which reads them anew at each call."""
 
     wire_name: ClassVar[str] = "full_zip_layout"
 
@@ -160,7 +160,7 @@ class FullZipPage(PageReader):
     num_items: int
     num_visible_items: int
     index_width: int
-    """Bytes of a number in the row index; 0 for a page without row index."""
+    """Bytes of a number in the row index; 0 if the page lacks it."""
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
@@ -271,7 +271,7 @@ class FullZipPage(PageReader):
         return self.page.mapped_end
 
     def page_signature(self) -> PageSignature | None:
-        """Return a signature for values of one width, without levels."""
+        """Return a signature for pages that have only values of one width."""
         width, values, layers = self.entry.width, self.values, self.layers
         if self.index_width or self.entry.control or not isinstance(values, Flat | FixedSizeList):
             return None
@@ -425,13 +425,13 @@ def encode_full_zip_page(
     rows
         Rows of the page.
     rep, definition
-        Levels, one per entry; None when all are 0.
+        Levels, one per entry; ``None`` when all are 0.
 
     Returns
     -------
     EncodedPage
-        For values of fixed width without levels its one buffer *is* the buffer of
-        ``values``: nothing is copied.
+        If levels are ``None``, the one buffer of values of fixed width *is* the buffer of
+        ``values``.
     """
     if isinstance(values, FixedWidth) and values.bits == 1:
         flags = np.unpackbits(as_array(values.values), count=values.count, bitorder="little")

@@ -10,12 +10,12 @@ last   repetition index       when the column has lists
 ====== ====================== ===========================================================
 
 Reading finds the chunks in the chunk table and parses all their headers at once. It decodes all
-levels and all values with one codec call each. On a mapped file nothing is fetched. Else the
+levels and all values with one codec call each. A mapped file is read in place. Else the
 reader fetches and keeps the small buffers, then fetches only the chunks that it needs. A page
 that is small or read as a whole takes one request.
 
 Memory: a chunk has as many levels as rows and values. With lists in lists it has at most 255
-more for each of its bytes. Values that take no bytes (all null, all equal) are limited by the
+more for each of its bytes. Values that take 0 bytes (all null, all equal) are limited by the
 rows of the file, and by 2 GiB for an array.
 
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
@@ -155,9 +155,9 @@ def without_chunks(buffers: Sequence[T]) -> list[T]:
     return [buffers[0], *buffers[2:]]
 
 
-# --- Pages without lists, as the kernel that takes rows of several columns at once reads them
+# --- Pages of flat columns, as the kernel that takes rows of several columns at once reads them
 #
-# For pages that it does not support, :mod:`glaive.encodings.pages.miniblock` takes column by
+# For other pages, :mod:`glaive.encodings.pages.miniblock` takes column by
 # column. That path also says what is wrong with a damaged page.
 
 _WORD_BITS: Final = (1, 8, 16, 32, 64)
@@ -165,7 +165,7 @@ _PLAIN, _INLINE = 1, 3
 
 
 def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPages | None:
-    """Return the pages of a layout with their chunks in memory, opened; None for others.
+    """Return the pages of a layout with their chunks in memory, opened; ``None`` for others.
 
     Strings of dictionaries become strings.
     """
@@ -207,7 +207,7 @@ def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPag
 
 
 def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
-    """Number and width of an encoding of values in ``RowPages``; None for others."""
+    """Number and width of an encoding of values in ``RowPages``; ``None`` for others."""
     if isinstance(codec, Flat) and codec.bits in _WORD_BITS:
         return _PLAIN, codec.bits
     if isinstance(codec, InlineBitpacking):
@@ -306,7 +306,7 @@ class MiniBlockReader(PageReader):
         return self._with_small(partial(self._take, rows), whole=None)
 
     def row_pages(self) -> RowPages | None:
-        """Return mapped pages for takes of several columns at once; None where unsupported."""
+        """Return mapped pages for takes of several columns at once; ``None`` where unsupported."""
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
@@ -316,7 +316,7 @@ class MiniBlockReader(PageReader):
         return small.row_pages
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
-        """Test the chunks of a mapped page without lists, one by one in the cache."""
+        """Test the chunks of a mapped page of a flat column, one by one in the cache."""
         from glaive.encodings.miniblock.filter import find_in_chunks
 
         at_hand, layout = self.page.at_hand, self.layout
@@ -326,7 +326,7 @@ class MiniBlockReader(PageReader):
         return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """Decode the chunks of a mapped page without lists, and copy what stays of each."""
+        """Decode the chunks of a mapped page of a flat column, and copy the live rows of each."""
         from glaive.encodings.miniblock.filter import compact_chunks
 
         if self.page.unread and (stop - start) * _SMALL_PART < self.rows:
@@ -368,7 +368,7 @@ class MiniBlockReader(PageReader):
     def _with_small(self, then: WithSmall, *, whole: bool | None) -> Fetch[Leaf] | Leaf:
         """Go on once the small buffers are read, with all chunks if they are at hand.
 
-        Of a mapped page that was not read yet, a part (``whole`` is False) is fetched.
+        Of a mapped page that is still unread, a part (``whole`` is False) is fetched.
         """
         fetched, ranges = whole is False and self.page.unread, self.page.ranges
         at_hand = None if fetched else self.page.at_hand
@@ -541,7 +541,7 @@ class MiniBlockReader(PageReader):
         return Leaf(values, rows, selected.entries, layers, rep, definition, shape=selected.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
-        """Return one row of a page without lists, with as few Python steps as can be."""
+        """Return one row of a page of a flat column, with as few Python steps as can be."""
         layout, table = self.layout, small.table
         chunk = table.find_one(row)
         start, size = table.offsets.item(chunk), table.sizes.item(chunk)
@@ -573,7 +573,7 @@ class MiniBlockReader(PageReader):
 # - Pages of a list column in a mapped file: writers begin a new page every 65,535 levels or so.
 # - Pages of a column in several mapped files, when rows are taken from them.
 #
-# Errors name the damaged page. The tables name it themselves. When chunks cannot be read, the
+# Errors name the damaged page. The tables name it themselves. When reading chunks fails, the
 # pages are read one by one.
 
 PIECE_VALUES = 2048 * 1024
@@ -633,7 +633,7 @@ class PageRun(MiniBlockReader):
             raise
 
     def _name_damaged(self) -> None:
-        """Raise the error of the first page that cannot be read alone."""
+        """Raise the error of the first page that fails when it is read alone."""
         if len(self._rows) > 1:
             for at in range(len(self._rows)):
                 page = PageRun(self._parts.only(at))
@@ -676,7 +676,7 @@ def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
 def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
     """Join neighbouring pages with lists of a mapped file if their signatures are equal.
 
-    Pages without lists stay apart: one is large enough, and its chunks stay in the cache.
+    Other pages stay apart: one is large enough, and its chunks stay in the cache.
     """
 
     def signature(page: PageReader) -> PageSignature | None:

@@ -105,7 +105,7 @@ class InlineBitpacking(ValueEncoding):
         return match_inline(*chunks.first, test, chunks.where)
 
     def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> FixedWidth:
-        """Unpack one chunk after the other, and copy the values that are not deleted."""
+        """Unpack one chunk after the other, and copy the live values."""
         from glaive.kernels.compact import compact_inline
 
         kept = compact_inline(*chunks.first, self.bits, low, deleted, chunks.where)
@@ -214,7 +214,7 @@ class OutOfLineBitpacking(ValueEncoding):
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
-        """Unpack all blocks; with width 0 no bytes limit the number of values, so it is checked."""
+        """Unpack all blocks; check the number of values of width 0, which take 0 bytes."""
         if not self.width and len(counts) and int(counts.max()) > MAX_IMPLIED_VALUES:
             raise CorruptFileError(
                 "values packed to 0 bits",

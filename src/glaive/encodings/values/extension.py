@@ -1,7 +1,7 @@
 """Encodings that other packages add under the entry points ``glaive.encodings``.
 
-Specification: "Extension" in ``docs/format/encodings.md``; message ``Extension``. pylance does
-not read such files.
+Specification: "Extension" in ``docs/format/encodings.md``; message ``Extension``. pylance refuses
+such files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Extension(ValueEncoding):
         Raises
         ------
         UnsupportedFeatureError
-            No installed package has the encoding.
+            The package with the encoding is missing.
         """
         known = added("encodings").get(message.name)
         if known is None:

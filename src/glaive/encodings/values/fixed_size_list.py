@@ -10,7 +10,7 @@ values  for each level with nulls, outer to inner, the validity bits of the
         value's items (whole bytes); then the items
 ======= ========================================================================
 
-A value never crosses chunks. Items are ``Flat``, or lists again.
+A value is in one chunk. Items are ``Flat``, or lists again.
 
 Specification: "Fixed-size list" in ``docs/format/encodings.md``; message ``FixedSizeList``.
 """
@@ -64,7 +64,7 @@ class FixedSizeList(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``FixedSizeList``; refuses one without items or with too many."""
+        """Parse a ``FixedSizeList``; refuse empty or very long lists."""
         values = read_encoding(message.values, where)
         nulls = isinstance(values, Constant) and not values.value
         if not nulls and not isinstance(values, Flat | FixedSizeList):
@@ -161,7 +161,7 @@ class FixedSizeList(ValueEncoding):
         return FixedList(items, dimension, validity, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Block:
-        """Read the wanted values; no others if items have no nulls and fill whole bytes."""
+        """Read the wanted values; read only these if items are valid and fill whole bytes."""
         levels, leaf = self._levels(), self.values
         while isinstance(leaf, FixedSizeList):
             leaf = leaf.values
@@ -178,7 +178,7 @@ class FixedSizeList(ValueEncoding):
         widths = [level.items for level in levels if level.has_validity]
         widths.append(levels[-1].items * bits)
         rows = 2
-        # Every chunk starts at a whole byte of each buffer, so that no bits are shifted.
+        # Every chunk starts at a whole byte of each buffer, which avoids shifting bits.
         while any(rows * width % 8 for width in widths):
             rows *= 2
         size = self.bits_per_value // 8
@@ -207,7 +207,7 @@ class FixedSizeList(ValueEncoding):
         return Flat(self.bits_per_value).encode_blocks(self.encode_values(block), counts)
 
     def decode_values(self, block: Block, where: Where) -> FixedList:
-        """Separate validity from items; without nulls nothing is copied."""
+        """Separate validity from items; valid items are a view."""
         bits = self.bits_per_value
         if not isinstance(block, FixedWidth) or block.bits != bits:
             width = f"{block.bits} bits" if isinstance(block, FixedWidth) else "variable width"
@@ -232,7 +232,7 @@ class FixedSizeList(ValueEncoding):
         return result  # type: ignore[return-value]  # there is at least one level
 
     def encode_values(self, block: Block) -> FixedWidth:
-        """Put validity in front of the items; without nulls nothing is copied."""
+        """Put validity in front of the items; valid items are a view."""
         leaf, validities = self._flattened(block)
         count, bits = block.count, self.bits_per_value
         value_bits = self.item_count * leaf.bits

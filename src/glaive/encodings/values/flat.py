@@ -49,7 +49,7 @@ CHUNK_BYTES = 8186
 CHUNK_VALUES = 4096
 COMPRESSED_CHUNK_BYTES = 16_385
 """The same for values that zstd compresses. Chunks of 16 KiB take half the time to write and less
-to read than chunks of 4 KiB, and fewer bytes. A chunk that does not compress still fits.
+to read than chunks of 4 KiB, and fewer bytes. An incompressible chunk fits, too.
 """
 
 MAX_BITS = 2**34
@@ -59,9 +59,9 @@ MAX_BITS = 2**34
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Flat(ValueEncoding):
-    """Quickest to read, saves nothing; ``bits`` is 1 or a multiple of 8.
+    """Plain values, the quickest to read; ``bits`` is 1 or a multiple of 8.
 
-    Chunks that are written have less than ``chunk_bytes``; readers do not know it.
+    Writers make chunks of less than ``chunk_bytes``; readers ignore it.
     """
 
     wire_name: ClassVar[str] = "flat"
@@ -71,7 +71,7 @@ class Flat(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Flat`` without buffer compression."""
+        """Parse a ``Flat``; refuse buffer compression."""
         if message.HasField("data"):
             raise newer_lance("compressed buffer in a 'flat' encoding", where)
         bits = message.bits_per_value
@@ -134,7 +134,7 @@ class Flat(ValueEncoding):
         return FixedWidth(pa.py_buffer(raw), bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Divide into chunks, by default of about 4 KiB; no value is copied."""
+        """Divide into chunks, by default of about 4 KiB; chunks are views."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         values = _chunk_values(self.bits, self.chunk_bytes)
         counts = np.full(-(-fixed.count // values), values, np.int64)
@@ -146,7 +146,7 @@ class Flat(ValueEncoding):
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
-        """Join the blocks; a single one is not copied."""
+        """Join the blocks; return a view of a single one."""
         return self._join(data, starts, sizes, counts, where)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
@@ -172,8 +172,8 @@ class Flat(ValueEncoding):
         return fixed_width(block, self.bits, self.wire_name)
 
     def _check(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
-        # First limit the count to what the bytes can hold, so that products cannot wrap around.
-        most = 8 * sizes // max(self.bits, 1)  # what has no bits is in no page
+        # First limit the count to what the bytes can hold: products might wrap around.
+        most = 8 * sizes // max(self.bits, 1)  # pages have only values with bits
         wrong = (counts > most) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -212,7 +212,7 @@ def _chunk_values(bits: int, chunk_bytes: int) -> int:
 
 # --- Byte stream split: the lowest bytes of a chunk's values, then the next ones, … -----
 #
-# Saves nothing by itself; general compression gains more on streams of similar bytes, such as
+# General compression gains more on streams of similar bytes, such as
 # the signs and exponents of floats. One buffer per chunk, in mini-blocks only.
 #
 # Specification: "Byte stream split" in ``docs/format/encodings.md``; message

@@ -1,7 +1,7 @@
 """FSST: text whose frequent substrings of up to 8 bytes are written as one byte.
 
 Each value is encoded on its own, so it can be read alone; the encoded values are then stored
-with the inner encoding, ``Variable``. In block context the format has no FSST.
+with the inner encoding, ``Variable``. The format has FSST in mini-block and value context.
 
 Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 """
@@ -74,11 +74,11 @@ class Fsst(ValueEncoding):
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Train on a sample and estimate from it; None where text is short or gains little.
+        """Train on a sample and estimate from it; ``None`` where text is short or gains little.
 
         Call it for text only: binary values rarely gain.
         """
-        # Imported here, so that reading does not load it.
+        # Imported here, because only writers need it.
         from glaive.encodings.writing.string_stats import VariableStats
 
         if not isinstance(stats, VariableStats):
@@ -110,9 +110,9 @@ class Fsst(ValueEncoding):
         return isinstance(self.values, Variable) and self.table.encoded
 
     def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
-        """Return which strings pass, one bit each; decoded chunk by chunk, and not kept.
+        """Return which strings pass, one bit each; chunks are decoded one by one, and dropped.
 
-        None when the codes are encoded further.
+        ``None`` when the codes are encoded further.
         """
         from glaive.kernels.fsst import search_chunks
 
@@ -122,7 +122,7 @@ class Fsst(ValueEncoding):
         return search_chunks(self.table, *chunks.first, bits, test, chunks.where)
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
-        """Decode all chunks, without an intermediate copy of the codes."""
+        """Decode all chunks from their bytes in the page."""
         if not isinstance(self.values, Variable):
             return self.decode_values(self.values.decode_mini(chunks), chunks.where)
         bits = self.values.offset_bits

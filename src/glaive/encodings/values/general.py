@@ -101,7 +101,7 @@ class General(ValueEncoding):
         return self.values.take_mini(self._decompressed(chunks), chunk, index)
 
     def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
-        """Match compressed FSST strings: all chunks are decompressed, but not decoded."""
+        """Match compressed FSST strings: all chunks are decompressed first."""
         from glaive.encodings.values.fsst import Fsst  # not loaded for numbers
 
         if not isinstance(self.values, Fsst):
@@ -175,7 +175,7 @@ class General(ValueEncoding):
     def encode_values(self, block: Block) -> Block:
         """Encode, then compress every value.
 
-        Writers choose zstd here: pylance cannot read lz4 pages that have nulls.
+        Writers choose zstd here: pylance fails to read lz4 pages that have nulls.
         """
         inner = self.values.encode_values(block)
         if not isinstance(inner, Variable):

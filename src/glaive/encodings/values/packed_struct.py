@@ -1,7 +1,7 @@
 """Packed struct: the members of a row next to each other, for rows of a fixed width.
 
-One buffer per chunk, like ``Flat`` of the width of a row. Members are whole bytes wide, have
-no nulls, and are stored plain.
+One buffer per chunk, like ``Flat`` of the width of a row. Members are whole bytes wide, valid,
+and stored plain.
 
 Specification: "Packed structs" in ``docs/format/encodings.md``; message ``PackedStruct``.
 """
@@ -33,7 +33,7 @@ from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
 from glaive.types import MAX_OFFSET, Int64s, Where, allocate, as_array
 
-# --- Rows of packed structs: the members of a row next to each other, without padding ---
+# --- Rows of packed structs: the members of a row next to each other, unpadded ----------
 
 
 def pack_rows(members: Sequence[pa.Buffer], widths: Sequence[int], rows: int) -> pa.Buffer:
@@ -105,7 +105,7 @@ class PackedStruct(ValueEncoding):
 
     @property
     def number_bits(self) -> None:
-        """None: members have the widths, and a row is not a number."""
+        """``None``: a row consists of several numbers."""
         return
 
     @property
@@ -168,8 +168,8 @@ class PackedStruct(ValueEncoding):
 # In a row, a member of fixed width has its value. A member of variable width has its length (32
 # or 64 bits), then its bytes.
 #
-# Each member has its own encoding, which encodes single values. A null row has no bytes. In full-
-# zip pages only.
+# Each member has its own encoding, which encodes single values. A null row has 0 bytes. In full-zip
+# pages only.
 #
 # Specification: "Packed structs" in ``docs/format/encodings.md``; message
 # ``VariablePackedStruct``.
@@ -255,12 +255,12 @@ class VariablePackedStruct(ValueEncoding):
     def _decoded(
         self, member: Member, reader: _RowReader, count: int, filled_rows: Int64s | None
     ) -> Block:
-        """Return one member of all rows; rows not in ``filled_rows`` have zeros or no bytes."""
+        """Return one member of all rows; rows outside ``filled_rows`` are zero or empty."""
         size = member.bits // 8
         if not member.is_variable:
             values = reader.fixed(size)
             if filled_rows is not None:
-                # Rows without bytes take memory by a width that no bytes vouch for.
+                # Rows of 0 bytes take memory by a width that may be damaged.
                 check_decoded(count * size, reader.data.size, reader.where)
                 spread = np.zeros((count, size), np.uint8)
                 spread[filled_rows] = as_array(values).reshape(len(filled_rows), size)

@@ -47,9 +47,9 @@ from glaive.types import Int64s, Where, as_array, as_buffer
 # Buffer 0 has the values of the runs, as a block. Buffer 1 has their lengths, as a block: numbers
 # of 8, 16 or 32 bits.
 #
-# Blocks do not store their number of runs. It follows from the size of the part that is ``Flat``,
-# or ``Flat`` under general compression. Else it follows from lengths without a payload, as their
-# sum is known. A block of two parts without payload has no bytes.
+# Blocks omit their number of runs. It follows from the size of the part that is ``Flat``,
+# or ``Flat`` under general compression. Else it follows from lengths described by the message, as
+# their sum is known. If the message describes both parts, the block has 0 bytes.
 #
 # Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 
@@ -196,7 +196,7 @@ class NestedRuns(ValueEncoding):
         Raises
         ------
         SchemaError
-            The lengths are not bytes.
+            ``lengths`` is another encoding than plain bytes.
         """
         if self.lengths != Flat(8):
             raise SchemaError("lengths of runs in chunks are written as bytes")
@@ -213,7 +213,7 @@ class NestedRuns(ValueEncoding):
         Raises
         ------
         SchemaError
-            The parts cannot hold its runs, or there are several blocks.
+            The parts are for other runs, or there are several blocks.
         """
         bits = self.number_bits or 0
         fixed = fixed_width(block, bits, self.wire_name)
@@ -257,7 +257,7 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
     none = np.zeros(1, np.int64)
     for count in np.unique(counts).tolist():
         runs = min(count, _FIRST_RUNS)
-        if isinstance(lengths, Constant):  # as many as there are, without listing them
+        if isinstance(lengths, Constant):  # as many as there are, which avoids listing them
             run_counts[count] = -(-count // max(1, int.from_bytes(lengths.value, "little")))
             continue
         while True:
@@ -321,7 +321,7 @@ _LENGTHS = Flat(LENGTH_WIDTHS)
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class RunLength(ValueEncoding):
-    """Good for sorted or slowly changing columns; gains nothing with runs of less than 2."""
+    """Good for sorted or slowly changing columns, with runs of 2 values or more."""
 
     wire_name: ClassVar[str] = "rle"
 
@@ -363,7 +363,7 @@ class RunLength(ValueEncoding):
         return FixedWidth(values, self.bits, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
-        """Sum the lengths before each wanted value; nothing is expanded."""
+        """Sum the lengths before each wanted value; expand only wanted values."""
         pairs = self._pairs(chunks)
         values = take_runs(chunks.data, *pairs, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))

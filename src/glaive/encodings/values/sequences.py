@@ -67,9 +67,8 @@ def read_numbers(
 ) -> Numbers:
     """Read a sequence of ``count`` numbers of ``bits`` bits out of its one block.
 
-    ``data`` is empty for an encoding without payload. The caller has bounded ``count``:
-    encodings without payload hold as many numbers as requested. ``what`` names the sequence in
-    errors.
+    ``data`` is empty for an encoding that is only its message. The caller has bounded ``count``:
+    such encodings hold as many numbers as requested. ``what`` names the sequence in errors.
 
     Raises
     ------
@@ -93,7 +92,7 @@ def read_numbers(
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Constant(ValueEncoding):
-    """``value`` holds the bytes of the value; empty for a block without values."""
+    """``value`` holds the bytes of the value; empty for an empty block."""
 
     wire_name: ClassVar[str] = "constant"
 
@@ -101,7 +100,7 @@ class Constant(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Constant``; the value is missing only in a block without values."""
+        """Parse a ``Constant``; the value is missing only in an empty block."""
         if message.HasField("value") and not message.value:
             raise CorruptFileError(
                 "constant", expected="the bytes of its value", found="none", where=where
@@ -125,7 +124,7 @@ class Constant(ValueEncoding):
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Constant:
-        """Return the value and its count; nothing is repeated in memory."""
+        """Return the value and its count."""
         count = int(counts.sum())
         if count and not self.value:
             raise CorruptFileError(
@@ -138,7 +137,7 @@ class Constant(ValueEncoding):
         return blocks.Constant(value, count)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
-        """Write nothing: the caller has found that all values are the constant."""
+        """Return an empty payload: the caller has found that all values are the constant."""
         return EncodedBlocks(np.empty(0, np.uint8), np.zeros(len(counts), np.int64))
 
 
@@ -206,7 +205,7 @@ class Range(ValueEncoding):
         return FixedWidth(as_buffer(numbers.astype(dtype, copy=False)), self.bits, total)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
-        """Write nothing: the caller has found that all values are the range."""
+        """Return an empty payload: the caller has found that all values are the range."""
         return EncodedBlocks(np.empty(0, np.uint8), np.zeros(len(counts), np.int64))
 
 
@@ -293,7 +292,7 @@ class Delta(ValueEncoding):
         Raises
         ------
         SchemaError
-            A block does not begin with ``base``.
+            A block begins with another value than ``base``.
         """
         fixed = fixed_width(block, self.bits, self.wire_name)
         total = int(counts.sum())
@@ -311,15 +310,15 @@ class Delta(ValueEncoding):
 # --- Dictionary in block context: every value is an index into a few items --------------
 #
 # A block is ``u64`` bytes of the indices, ``u64`` bytes of the items, the indices (32 bits
-# before their own encoding), the items. A part without payload is empty. When both lack a
-# payload, the block is empty. Mini-block pages do not use this message: their layout contains
+# before their own encoding), the items. A part that lacks a payload is empty. When both lack a
+# payload, the block is empty. Mini-block pages omit this message: their layout contains
 # the dictionary itself.
 #
 # Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionary``.
 
 _HEADER = 16
 _INDEX_BITS = 32
-_MAX_IMPLIED = 65_536  # items without payload: no bytes limit their number
+_MAX_IMPLIED = 65_536  # items that only the message describes, so bytes leave them unlimited
 
 
 @value_encoding

@@ -44,7 +44,7 @@ from glaive.types import MAX_OFFSET, Int64s, Where, as_buffer
 # --- Variable with encoded offsets, in mini-block chunks; from 2.3 on -------------------
 #
 # The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the bytes.
-# An encoding without payload omits it: values of equal length need no offsets.
+# An encoding that lacks a payload omits it, as for values of equal length.
 #
 # Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
@@ -185,7 +185,7 @@ class Variable(ValueEncoding):
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Estimate the bytes of a mini-block or full-zip page of such values."""
-        # Imported here, so that reading does not load it.
+        # Imported here, because only writers need it.
         from glaive.encodings.writing.string_stats import VariableStats
 
         if not isinstance(stats, VariableStats):
@@ -194,7 +194,7 @@ class Variable(ValueEncoding):
         return stats.data_bytes + stats.count * bits // 8, cls(bits)
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
-        """Join the chunks; a single chunk is not copied."""
+        """Join the chunks; return a view of a single one."""
         strings = unpack_variable(*chunks.first, self.offset_bits, chunks.where)
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
@@ -219,7 +219,7 @@ class Variable(ValueEncoding):
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Variable:
-        """Join the blocks; a single block is not copied."""
+        """Join the blocks; return a view of a single one."""
         strings = unpack_blocks(data, starts, sizes, counts, self.offset_bits, where)
         return blocks.Variable(*strings, int(counts.sum()))
 

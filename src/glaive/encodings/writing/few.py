@@ -1,6 +1,6 @@
-"""Write pages of a few values without choosing an encoding.
+"""Write pages of a few values with a fixed encoding.
 
-Choosing one would be most of the cost of appending a few rows, and saves less than a kilobyte.
+Choosing an encoding would be most of the cost of appending a few rows, and saves less than 1 KB.
 Values of a fixed width are stored as in memory. Single bits, text, vectors, lists, dictionaries
 and values with nulls become one chunk.
 
@@ -39,7 +39,7 @@ _MAX_VALUES = 8 * PLAIN_BYTES
 """Values of such a page at most: single bits."""
 
 _MAX_TEXT_BYTES = 4096
-"""Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted.
+"""Maximum offsets and bytes of text to write plain, unless FSST is wanted.
 FSST and general compression begin above, and dictionaries at 100 values.
 """
 
@@ -61,10 +61,10 @@ def encode_few(
     wanted: EncodingOptions,
     plain_bytes: int = PLAIN_BYTES,
 ) -> EncodedPage | None:
-    """Encode a few values as they are in memory; None where there is a choice to make.
+    """Encode a few values as they are in memory; ``None`` if a choice of encodings is useful.
 
     :func:`glaive.encodings.writing.page.encode_page` describes the other parameters.
-    ``plain_bytes`` is the maximum for values of a fixed width without nulls.
+    ``plain_bytes`` is the maximum for valid values of a fixed width.
     """
     if wanted.structural_encoding is not None or wanted.minichunk_size is not None:
         return None
@@ -78,7 +78,7 @@ def encode_few(
 def _one_chunk_page(
     array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
 ) -> EncodedPage | None:
-    """Encode a few values, at least one of them not null; None where there are more."""
+    """Encode a few values, at least one of them valid; ``None`` where there are more."""
     block = _few_values(array, levels)
     if block is None:
         return None
@@ -116,7 +116,7 @@ def _one_chunk_page(
 def _plain_page(
     array: pa.Array, layers: tuple[Layer, ...], rows: int, most_bytes: int
 ) -> EncodedPage | None:
-    """Return the page of fixed-width values of whole bytes without nulls; None for others."""
+    """Return the page of valid fixed-width values of whole bytes; ``None`` for others."""
     width = whole_bytes(array.type)
     if not 0 < rows * width <= most_bytes or array.null_count or len(array) != rows:
         return None
@@ -135,7 +135,7 @@ def whole_bytes(kind: pa.DataType) -> int:
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
-    """Return the values, if they and their levels are few, and they are not structs."""
+    """Return the values, if they and their levels are few; ``None`` for structs."""
     count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
     if not 0 < count <= _MAX_VALUES or array.null_count == count:
         return None
@@ -149,7 +149,7 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
 
 
 def _raw(block: Block, most: int) -> bytes | None:
-    """Return the bytes of fixed-width values or of indices; None if they are many, or not bytes."""
+    """Return the bytes of a few fixed-width values or of indices; ``None`` for other blocks."""
     values, each = block, 1
     if isinstance(block, FixedList):
         values, each = block.items, block.dimension
@@ -211,7 +211,7 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
 
 
 def _all_same(raw: bytes, longest: int) -> bool:
-    """Return whether all texts that are not empty may be equal: one is repeated in ``raw``."""
+    """Return whether all texts may be equal or empty: one is repeated in ``raw``."""
     return not longest or raw == raw[:longest] * (len(raw) // longest)
 
 

@@ -1,7 +1,7 @@
 """Statistics of fixed-width values, for choosing their encoding.
 
-Each is computed on first use and kept: a proposal that a cheap one rules out costs no pass
-over the values.
+Each is computed on first use and kept: cheap statistics rule out proposals before others need a
+pass over the values.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FixedStats:
     Parameters
     ----------
     block
-        The values; they must not change while the statistics are in use.
+        The values; they must stay the same while the statistics are in use.
     """
 
     def __init__(self, block: FixedWidth) -> None:
@@ -58,7 +58,7 @@ class FixedStats:
 
     @property
     def word_bits(self) -> int | None:
-        """Width of the values if they are machine words (8 to 64 bits), else None."""
+        """Width of the values if they are machine words (8 to 64 bits), else ``None``."""
         return self.block.bits if self.block.bits in WORD_BITS else None
 
     @property
@@ -83,7 +83,7 @@ class FixedStats:
 
     @cached_property
     def runs(self) -> RunPlan | None:
-        """Chunks of runs; None when they take as much as plain, or more than packed values."""
+        """Chunks of runs; ``None`` when they take as much as plain, or more than packed values."""
         from glaive.kernels.runs import plan_runs
 
         limit = min(self.raw_bytes - 1, self.packed_bytes)
@@ -91,7 +91,7 @@ class FixedStats:
 
     @cached_property
     def run_bytes(self) -> int | None:
-        """Bytes of all runs; None under the same conditions as ``runs``."""
+        """Bytes of all runs; ``None`` under the same conditions as ``runs``."""
         return None if self.runs is None else self.runs.bytes_of(self._words())
 
     @cached_property

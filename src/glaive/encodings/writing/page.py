@@ -67,11 +67,10 @@ from glaive.types import UInt16s, as_array
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 MIN_GAIN = 0.02
-"""Share of the bytes that an encoding must save over plain values, which are read without a
-copy."""
+"""Share of the bytes that an encoding must save over plain values, which are read as views."""
 
 GENERAL_MIN_BUFFER = 4096
-"""With fewer bytes in the first buffers of all chunks, general compression is not tried."""
+"""Minimum bytes in the first buffers of all chunks for general compression."""
 
 _MIN_PACKED_RUNS_GAIN = 0.03
 """Share of the bytes of all runs that packing must save: reading packed runs takes longer."""
@@ -81,7 +80,7 @@ BSS_MAX_ENTROPY = 4.0
 
 _MIN_WIDE_GAIN = 0.5
 """Share of the bytes that compression must save where nobody asked for it: plain values are read
-without a copy."""
+as views."""
 
 _MIN_BALANCED_GAIN = 0.5
 """Share of the bytes of packed values or runs that zstd must save with the option ``balanced``."""
@@ -127,9 +126,9 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
 
 
 def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
-    """Return Zstandard for values that no other encoding takes, if it saves enough; else plain.
+    """Return Zstandard for values that all other encodings refuse, if it saves enough; else plain.
 
-    Decimals have 16 bytes, and few of these differ. Identifiers of this width do not compress.
+    Decimals have 16 bytes, and few of these differ. Identifiers of this width are incompressible.
     """
     tried = _sample(stats.block)
     general = General("zstd", Flat(plain.bits, COMPRESSED_CHUNK_BYTES))
@@ -224,7 +223,7 @@ GENERAL_MIN_VALUE = 32_768
 """Bytes; pages with longer values than this may be compressed value by value."""
 
 ZSTD_MAX_SHARE = 0.9
-"""Without options zstd is used only if it leaves less than this share of the bytes."""
+"""Maximum share of the bytes that zstd leaves where it is used by default."""
 
 _BALANCED_CHUNK_BYTES = 8_192
 """Bytes of chunks that are compressed with the option ``balanced``. Half as many as of the usual
@@ -265,7 +264,7 @@ def zip_text_encoding(
 ) -> ValueEncoding:
     """Choose the encoding of values in full-zip pages.
 
-    General compression is always zstd there: pylance cannot read lz4 in pages with nulls.
+    General compression is always zstd there: pylance fails to read lz4 in pages with nulls.
     """
     plain = Plain(stats.block.offset_bits)
     packed = General("zstd", plain, wanted.compression_level if wanted.scheme == "zstd" else None)
@@ -280,7 +279,7 @@ def zip_text_encoding(
 def _fsst_or_plain(
     stats: VariableStats, kind: pa.DataType, plain: Plain, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """Return FSST where it is requested, or where nothing is and it gains; else plain."""
+    """Return FSST where it is requested, or where it gains by default; else plain."""
     if wanted.compression == "none":
         return plain
     if wanted.compression == "fsst":
@@ -290,7 +289,7 @@ def _fsst_or_plain(
 
 
 def encoded_bytes(stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions) -> int:
-    """Estimate the bytes of the values without a dictionary, before general compression."""
+    """Estimate the bytes of the values themselves, before general compression."""
     proposal = _symbols(stats, kind) if wanted.compression != "none" else None
     return stats.plain_bytes if proposal is None else proposal[0]
 
@@ -319,7 +318,7 @@ def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: fl
 def _zstd_share(block: Variable) -> float:
     """Return the share that zstd leaves of a few values; images and audio are compressed."""
     offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
-    # Evenly spaced by bytes: many values may be nulls without any.
+    # Evenly spaced by bytes: many values may be nulls, which have 0 bytes.
     first, last = int(offsets[0]), int(offsets[-1])
     positions = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
     tried = np.unique(np.searchsorted(offsets, positions, side="right") - 1)
@@ -339,7 +338,8 @@ def _zstd_share(block: Variable) -> float:
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 SURE_SHARE = 0.2
-"""A dictionary of text below this share of the plain bytes is not compared with FSST."""
+"""Maximum share of the plain bytes of a dictionary of text that is used at once: larger ones are
+compared with FSST."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ def choose_dictionary(
     fixed_bits
         Widths of fixed-width values for which the version has dictionaries.
     scheme
-        The version's default compression of items; ``None`` when it never compresses them.
+        The version's default compression of items; ``None`` for plain items.
     """
     if isinstance(block, Dictionary):
         return _chosen(block, scheme, wanted)[1]
@@ -384,7 +384,7 @@ def choose_dictionary(
         return None
     size, choice = _chosen(dictionary, scheme, wanted)
     if isinstance(block, FixedWidth):
-        # Packed values without a dictionary may be about as small, and are quicker to read.
+        # Values packed directly may be about as small, and are quicker to read.
         other = estimate(FixedStats(block), wanted)[0]
         return choice if size < other * (1 - MIN_GAIN) else None
     if stats is None or dictionary_bytes(dictionary) < SURE_SHARE * stats.plain_bytes:
@@ -456,7 +456,7 @@ def encode_packed_page(
     Returns
     -------
     EncodedPage or None
-        None when the page has more levels than its layout can hold: split it.
+        ``None`` when the page has more levels than its layout can hold: split it.
 
     Raises
     ------
@@ -546,7 +546,7 @@ def encode_page(
     Returns
     -------
     EncodedPage or None
-        None when the page has more levels than its layout can hold: split it.
+        ``None`` when the page has more levels than its layout can hold: split it.
     """
     if _nothing_valid(array, levels):
         return _constant(None, levels, rows, options)
@@ -572,7 +572,7 @@ def encode_page(
         if page is not None or rows > 1:
             return page
     widest = stats.longest if stats is not None else _width(array.type)
-    bare = isinstance(block, FixedList) and not widest  # validity and no values
+    bare = isinstance(block, FixedList) and not widest  # only validity
     if isinstance(block, FixedList) and _lacks_items(block) and wanted.structural_encoding is None:
         nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
         block, bare = replace(block, items=nothing), True
@@ -582,7 +582,7 @@ def encode_page(
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
-            # The levels do not fit into chunks of this size.
+            # The levels exceed chunks of this size.
             wanted = replace(wanted, minichunk_size=None)
             return encode_page(array, levels, rows, options, wanted, symbols)
         if page is not None or rows > 1:
@@ -619,7 +619,7 @@ def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
 
 
 def single_value(array: pa.Array) -> Block | None:
-    """Return the value that all non-null values equal, bit for bit; None if they differ."""
+    """Return the value that all valid values equal, bit for bit; ``None`` if they differ."""
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
         return None
@@ -641,7 +641,7 @@ def single_value(array: pa.Array) -> Block | None:
 def _as_bits(array: pa.Array) -> pa.Array:
     """Return values that Arrow compares bit for bit: unsigned integers for floats and decimals.
 
-    So NaN equals itself, and -0.0 is not 0.0.
+    So NaN equals itself, and -0.0 differs from 0.0.
     """
     if pa.types.is_decimal(array.type):
         integers: pa.Array = unscaled(array)
@@ -684,10 +684,10 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
-    """Return whether values are stored as in memory: a full-zip page without levels.
+    """Return whether values are stored as in memory: a full-zip page that has only values.
 
-    It has no chunk headers between the values. So a scan is a view of the file, and a value takes
-    one read at a known position.
+    Values are adjacent there. So a scan is a view of the file, and a value takes one read at a
+    known position.
     """
     if levels.rep is not None or levels.definition is not None:
         return False
@@ -767,7 +767,7 @@ _BITS = (64, 128)
 def page_count(array: pa.Array, wanted: int) -> int:
     """Return the number of pages to write ``array`` in, at most ``wanted``.
 
-    Cost: samples some thousand values of each leaf, or none if ``wanted`` is 1.
+    Cost: samples some thousand values of each leaf if ``wanted`` is larger than 1.
     """
     pages = wanted
     fewest = -(-wanted // MAX_MERGED_PAGES)
@@ -810,7 +810,7 @@ def _extent(array: Any) -> tuple[int, int]:
 
 
 def _dictionary_bytes(leaf: Any) -> tuple[int, int]:
-    """Estimate the bytes of a dictionary's items and of its indices; zeros without one."""
+    """Estimate the bytes of a dictionary's items and of its indices; zeros for other arrays."""
     if pa.types.is_dictionary(leaf.type):
         return leaf.dictionary.nbytes, _index_bytes(len(leaf), len(leaf.dictionary))
     if pa.types.is_null(leaf.type) or not len(leaf):

@@ -1,9 +1,9 @@
 """Choose the planes of a 2.3 page, and encode it.
 
 The value plane follows from the equivalent 2.2 page. Levels are stored with the values (dense
-structure) if chunks can hold them and sparse structure is not requested. Three kinds of pages
+structure) if chunks can hold them, unless sparse structure is requested. Three kinds of pages
 have sparse structure: pages with less than one value per chunk of levels, constants with nulls,
-and pages without values.
+and pages of nulls.
 
 Specification: "Writer choices" in ``docs/format/planes.md``.
 """
@@ -68,7 +68,7 @@ _DICTIONARY_HEADER = 16
 _RUNS_HEADER = 8
 
 _GENERAL_MIN = 1024
-"""Fewer bytes are not compressed."""
+"""Minimum bytes to compress."""
 
 _GENERAL_GAIN = 0.97
 """Compressed bytes must be below this share of the uncompressed ones."""
@@ -104,7 +104,7 @@ def encode_numbers(words: Words) -> EncodedNumbers:
 
 
 def _implied_encoding(words: Words, bits: int) -> ValueEncoding | None:
-    """Return the encoding that describes all numbers without a payload, if it exists."""
+    """Return the encoding whose message describes all numbers, if it exists."""
     if not len(words):
         return Constant(b"")
     if len(words) == 1 or (words == words[0]).all():
@@ -166,7 +166,7 @@ def _dictionary(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
 
 
 def _distinct(words: Words) -> Words | None:
-    """Return the distinct numbers, ascending; None when finding them costs too much."""
+    """Return the distinct numbers, ascending; ``None`` when finding them costs too much."""
     if int(words.max()) < _MAX_COUNTED:
         seen = np.bincount(words.astype(np.int64, copy=False))
         return np.flatnonzero(seen).astype(words.dtype)
@@ -193,7 +193,7 @@ def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
 
 
 def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
-    """Return the encoded block of the numbers; None when there is nothing to store."""
+    """Return the encoded block of the numbers; ``None`` when the message describes them."""
     if not encoding.has_payload:
         return None
     bits = words.dtype.itemsize * 8
@@ -237,10 +237,10 @@ class IndexedValues(NamedTuple):
 
 
 def encode_indexed(array: pa.Array, wanted: EncodingOptions) -> IndexedValues | None:
-    """Encode repeating strings or binary as indices and items; None for other values."""
+    """Encode repeating strings or binary as indices and items; ``None`` for other values."""
     values = block_from_array(array)
     if not isinstance(values, Variable):
-        return None  # dictionary arrays included: pylance does not read them as indexed values
+        return None  # dictionary arrays included: pylance refuses them as indexed values
     block = build_dictionary(values, divisor=wanted.dict_divisor, size_ratio=wanted.dict_size_ratio)
     if block is None or not isinstance(block.items, Variable):
         return None
@@ -271,11 +271,11 @@ def size_of(buffer: Any) -> int:
 _NONE = np.empty(0, np.uint64)
 
 _MAX_TRIED_RATIO = 8
-"""A list of positions that is longer than the other by more than this factor is not tried."""
+"""Maximum ratio of the lengths of both lists of positions for trying the longer one."""
 
 
 class SlotLayer(NamedTuple):
-    """One layer: validity of slots (None: all valid), lengths of lists, or their fixed size.
+    """One layer: validity of slots (``None``: all valid), lengths of lists, or their fixed size.
 
     Null lists have the length 0.
     """
@@ -353,11 +353,11 @@ def write_structure(
 
 
 def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
-    """Return which inner-most slots are valid in all layers; None when all are."""
+    """Return which inner-most slots are valid in all layers; ``None`` when all are."""
     flags: Flags | None = None
     for layer in layers:
         if layer.lengths is not None:
-            # Null lists have no items.
+            # Null lists are empty.
             flags = None
             continue
         if layer.flags is not None:
@@ -370,7 +370,7 @@ def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
 def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> list[SlotLayer]:
     """Return the layers (outer-most first) described by the levels of ``rows`` rows.
 
-    ``sizes`` are the dimensions of layers that are fixed-size lists of structs, None for other
+    ``sizes`` are the dimensions of layers that are fixed-size lists of structs, ``None`` for other
     layers, inner-most first. It is empty when the page has only other layers.
     """
     slot_layers = []
@@ -436,7 +436,7 @@ def encode_planar_page(
     wanted
         The encoding options of the column; they may request sparse structure.
     sizes
-        Dimension of each layer that is a fixed-size list of structs, None for other layers,
+        Dimension of each layer that is a fixed-size list of structs, ``None`` for other layers,
         inner-most first. Empty when the page has only other layers.
     symbols
         FSST symbols that the pages of the column share.
@@ -470,12 +470,12 @@ def encode_sparse_page(
     wanted: EncodingOptions = AUTOMATIC,
     symbols: PageSymbols | None = None,
 ) -> EncodedPage:
-    """Encode a page of sparse structure; its values are encoded like a column without nulls.
+    """Encode a page of sparse structure; its values are encoded like a column of valid values.
 
     Parameters
     ----------
     array
-        A value for each inner-most slot, null or not.
+        A value for each inner-most slot, also for nulls.
     layers
         Outer-most first.
     rows
@@ -510,10 +510,10 @@ def encode_sparse_page(
         if indexed is not None:
             return _sparse(indexed[0], indexed[1], layers, rows)
     if name == "full_zip_layout" and valid is not None:
-        # Slots that are null have no value.
+        # Only valid slots have a value.
         block = block_from_array(array.filter(pa.array(valid)))
         if isinstance(block, FixedList):
-            # Without null lists their items may need no validity.
+            # If all lists are valid, all their items may be, too.
             encoding: ValueEncoding = FixedSizeList.for_block(block)
         else:
             encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
@@ -540,7 +540,7 @@ def _indexed(
 
 
 def _is_empty(kind: pa.DataType) -> bool:
-    """Return whether it is a struct without members."""
+    """Return whether it is an empty struct."""
     return pa.types.is_struct(kind) and not kind.num_fields
 
 
@@ -548,7 +548,7 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def _constant(page: EncodedPage) -> pb.ValuePlane | None:
-    """Return the value plane of a constant page; None when its value does not fit the message."""
+    """Return the value plane of a constant page; ``None`` if the value exceeds the message."""
     layout = page.layout.constant_layout
     if layout.HasField("inline_value"):
         constant = pb.ConstantValues(scalar=layout.inline_value)

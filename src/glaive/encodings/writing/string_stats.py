@@ -51,7 +51,7 @@ class SharedSymbols:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the first page has trained, or has ended without a table."""
+        """Whether the first page has trained a table, or has ended."""
         return self._finished.is_set()
 
     def finish(self, coding: Coding | None = None) -> None:
@@ -111,10 +111,10 @@ def _share(table: SymbolTable, sample: Strings) -> float:
 
 
 MIN_VALUES = 100
-"""With fewer values a dictionary is not tried."""
+"""Minimum values for trying a dictionary."""
 
 MIN_BYTES = 2048
-"""In fewer bytes a dictionary is not tried: what it saves is less than what choosing costs."""
+"""Minimum bytes for trying a dictionary: in fewer bytes choosing costs more than it saves."""
 
 MAX_ITEMS = 100_000
 """Items of a dictionary at most."""
@@ -123,13 +123,13 @@ SAMPLE = 4096
 """Values sampled before a dictionary is tried."""
 
 SAMPLED_BYTES = 1024
-"""Bytes that are compared of a sampled value: files that lie in a column are not copied."""
+"""Bytes to compare of a sampled value, which avoids copying files that lie in a column."""
 
 MIN_SAMPLE = 1024
-"""With fewer values a sample is not reliable; the dictionary is simply tried."""
+"""Minimum values for a reliable sample; with fewer the dictionary is simply tried."""
 
 UNIQUE_SHARE = 0.98
-"""With this share of distinct values in the sample a dictionary cannot save bytes."""
+"""Minimum share of distinct values in the sample for ruling out a dictionary."""
 
 QUARTER_SHARE = 0.9
 """With a lower share in a quarter of the sample, the share of the sample is below the limit."""
@@ -165,10 +165,10 @@ class VariableStats:
 
     @property
     def coding(self) -> Coding:
-        """FSST symbols for these values. Cost: some milliseconds where they are not shared.
+        """FSST symbols for these values. Cost: some milliseconds unless they are shared.
 
-        Computed once. It is not a cached property, because these lock all objects of a class up to
-        Python 3.11. An object that waits for the first page would keep that page from training.
+        Computed once. ``cached_property`` would lock all objects of a class up to Python 3.11: an
+        object that waits for the first page would keep that page from training.
         """
         if not self._codings:
             shared = self.symbols
@@ -178,7 +178,7 @@ class VariableStats:
 
 
 def likely_items(block: Variable | FixedWidth) -> int | None:
-    """Estimate the items of a dictionary from a sample; None where it is not worth trying."""
+    """Estimate the items of a dictionary from a sample; ``None`` where trying it is useless."""
     if block.count < MIN_VALUES:
         return None
     seen, once = _sampled(block)
@@ -213,7 +213,7 @@ def build_dictionary(
     most: int = MAX_ITEMS,
     size_ratio: float = 0.8,
 ) -> Dictionary | None:
-    """Build a dictionary of the distinct values, or return None when it would not save bytes.
+    """Build a dictionary of the distinct values, or return ``None`` when it would not save bytes.
 
     ``block`` holds strings, or values of 64 or 128 bits. ``divisor``: there are at most
     ``count / divisor`` items, and at most ``most``; ``size_ratio``: items and packed indices
@@ -269,7 +269,7 @@ def dictionary_bytes(block: Dictionary) -> int:
 def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
     """Return how many distinct values a sample has, and how many of them occur once.
 
-    Where a quarter of the sample has no value twice, all of it counts as distinct.
+    Where all values of a quarter of the sample are distinct, the whole sample counts as distinct.
     """
     rows = spread_rows(block.count)
     if block.count > SAMPLE:
