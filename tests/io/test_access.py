@@ -14,7 +14,7 @@ from tests.strangers import listening
 
 from glaive.errors import AccessError, OptionError
 from glaive.io.access import (
-    NOTHING,
+    DEFAULT_ACCESS,
     AccessPolicy,
     allow_copies,
     open_external,
@@ -235,10 +235,10 @@ def test_a_uri_without_an_object_is_refused(tmp_path: object) -> None:
 def test_values_to_be_copied_come_from_anywhere_but_fsspec(opened: list[Mapping[str, Any]]) -> None:
     root = open_store("s3://bucket/a", SECRET)
     for uri in ("file:///data/x.bin", "s3://other/x.bin", "http://host/x.bin"):
-        store, _ = open_external(root, uri, allow_copies(NOTHING), subject="a URI")
+        store, _ = open_external(root, uri, allow_copies(DEFAULT_ACCESS), subject="a URI")
         assert options_of(store) == {}
     with pytest.raises(AccessError, match=r"base_store_params=\{'fsspec\+recorder://host/x.bin'"):
-        open_external(root, "recorder://host/x.bin", allow_copies(NOTHING), subject="a URI")
+        open_external(root, "recorder://host/x.bin", allow_copies(DEFAULT_ACCESS), subject="a URI")
     assert opened == []
     named = allow_copies(policy({"recorder://host": {"token": "its own"}}))
     open_external(root, "recorder://host/x.bin", named, subject="a URI")
@@ -269,7 +269,7 @@ def test_options_that_name_no_places_are_refused(params: Any, external: Any, mes
 def test_a_caller_who_names_a_base_just_now_allows_it() -> None:
     name = uuid4().hex
     root = open_store(f"memory://{name}/a", {"timeout": "5s"})
-    named = NOTHING.naming(root, ["s3://bucket/x", f"memory://{name}/b"])
+    named = DEFAULT_ACCESS.naming(root, ["s3://bucket/x", f"memory://{name}/b"])
     assert len(named.given) == 2
     assert options_of(open_named(root, "s3://bucket/x/y", named, subject="base path 1")) == {}
     assert options_of(open_named(root, f"memory://{name}/b", named, subject="")) == {

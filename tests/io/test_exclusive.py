@@ -182,7 +182,9 @@ def test_a_writer_between_its_two_steps_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The empty file is young; its writer goes on while another one looks at it."""
-    monkeypatch.setattr(local_sink, "PATIENCE", 60.0)  # on a busy machine, 0.2 s may last 2
+    monkeypatch.setattr(
+        local_sink, "EMPTY_FILE_SECONDS", 60.0
+    )  # on a busy machine, 0.2 s may last 2
     (tmp_path / "v").mkdir()
     (tmp_path / "v/1").touch()
 
@@ -244,7 +246,7 @@ def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: Sys
 def test_a_name_is_taken_though_somebody_says_from_a_later_year_to_be_removing_its_empty_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(local_sink, "PATIENCE", 0.1)
+    monkeypatch.setattr(local_sink, "EMPTY_FILE_SECONDS", 0.1)
     monkeypatch.setattr(local_sink, "REMOVAL_SECONDS", 1.0)
     unfinished(tmp_path / "v")
     marker = tmp_path / "v" / removal_name("1")
@@ -278,7 +280,7 @@ def test_a_folder_that_is_named_like_the_file_of_a_writer_does_not_keep_a_name(
 def test_who_is_removing_an_empty_file_now_is_not_taken_for_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_sink, "PATIENCE", 0.1)
+    monkeypatch.setattr(local_sink, "EMPTY_FILE_SECONDS", 0.1)
     unfinished(tmp_path / "v")
     (tmp_path / "v" / removal_name("1")).touch()
     assert not create(tmp_path)

@@ -13,7 +13,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError
 from glaive.io.local import LocalStore
-from glaive.io.mapped import MOST_HOLES
+from glaive.io.mapped import MAX_HOLE_BYTES
 
 pytestmark = pytest.mark.spec("rel-24")
 
@@ -41,21 +41,21 @@ def test_a_file_of_holes_is_refused(folder: str, tmp_path: Path) -> None:
 
 def test_holes_that_a_file_system_may_have_made_are_read_as_zeros(tmp_path: Path) -> None:
     (tmp_path / "_few").write_bytes(b"a" * 100_000)
-    os.truncate(tmp_path / "_few", MOST_HOLES)
-    assert LocalStore(tmp_path).get("_few").size == MOST_HOLES
+    os.truncate(tmp_path / "_few", MAX_HOLE_BYTES)
+    assert LocalStore(tmp_path).get("_few").size == MAX_HOLE_BYTES
     with (tmp_path / "_few").open("r+b") as file:
-        file.seek(MOST_HOLES)
+        file.seek(MAX_HOLE_BYTES)
         file.write(b"b" * 5_000)
     data = LocalStore(tmp_path).get("_few")
     assert (data.size, data[99_999], data[200_000], data[-1]) == (
-        MOST_HOLES + 5_000, ord("a"), 0, ord("b")
+        MAX_HOLE_BYTES + 5_000, ord("a"), 0, ord("b")
     )  # fmt: skip
 
 
 def test_a_value_of_a_user_may_have_holes(tmp_path: Path) -> None:
     (tmp_path / "disk.img").write_bytes(b"a" * 100_000)
-    os.truncate(tmp_path / "disk.img", 2 * MOST_HOLES)
-    assert LocalStore(tmp_path).get("disk.img").size == 2 * MOST_HOLES
+    os.truncate(tmp_path / "disk.img", 2 * MAX_HOLE_BYTES)
+    assert LocalStore(tmp_path).get("disk.img").size == 2 * MAX_HOLE_BYTES
 
 
 def test_a_record_of_holes_is_refused(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def _millis(text: str | None, default: float) -> float:
 
 # --- Ask a namespace about a table: check its answer, and renew credentials --------------
 
-_ASKED: Final = ("checksums", "fsync", "verify_checksums")
+_FILE_OPTIONS: Final = ("checksums", "fsync", "verify_checksums")
 """Options for what glaive does with files; other options say how it reaches a store."""
 
 _CREDENTIALS: Final = (
@@ -377,7 +377,7 @@ _CREDENTIALS: Final = (
 """Credentials of one kind of store: the client prefers some of them. S3 prefers its keys."""
 
 
-_LONGEST: Final = 1 << 16
+_MAX_ERROR_CHARACTERS: Final = 1 << 16
 """Most characters of another package's error, which may contain a server's whole response."""
 
 
@@ -414,11 +414,11 @@ class _Renewal:
     own: Mapping[str, str] | None = field(repr=False)
 
     def __call__(self) -> Mapping[str, str]:
-        answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
+        answer = _call(self.client.describe_table, "DescribeTableRequest", self.table_id)
         location = answer_field(answer, "location")
         if location != self.location:  # its credentials are meant for that location
-            raise _wrong(self.table_id, f"{self.location!r} as location, as before", location)
-        return _together(self.own or {}, _reported(answer, self.table_id) or {})
+            raise _unexpected(self.table_id, f"{self.location!r} as location, as before", location)
+        return _merged_options(self.own or {}, _reported_options(answer, self.table_id) or {})
 
 
 def ask_for_table(
@@ -464,20 +464,20 @@ def ask_for_table(
         raise OptionError(f"table_id: expected a list of names, found {table_id!r:.100}")
     path = tuple(table_id)
     if create:
-        answer = _asked(client.declare_table, "DeclareTableRequest", path)
+        answer = _call(client.declare_table, "DeclareTableRequest", path)
     else:
-        answer = _asked(client.describe_table, "DescribeTableRequest", path)
+        answer = _call(client.describe_table, "DescribeTableRequest", path)
     location = answer_field(answer, "location")
     if not location:
         raise DatasetNotFoundError(
             f"the namespace reports no location for the table {list(path)}: it was not found"
         )
     if not isinstance(location, str):
-        raise _wrong(path, "a string as location", location)
-    reported = _reported(answer, path)
+        raise _unexpected(path, "a string as location", location)
+    reported = _reported_options(answer, path)
     options = storage_options
     if reported is not None:
-        options = _together(storage_options or {}, reported)
+        options = _merged_options(storage_options or {}, reported)
         if EXPIRES in reported:
             options = ExpiringOptions(options, _Renewal(client, path, location, storage_options))
     managed = answer_field(answer, "managed_versioning") is True
@@ -535,7 +535,7 @@ def answer_field(answer: object, name: str) -> Any:
     return getattr(answer, name, None)
 
 
-def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
+def _call(method: Any, kind: str, path: tuple[str, ...]) -> Any:
     """Ask the catalogue. Convert its errors, of any class, to errors of glaive."""
     try:
         return method(_request(kind, list(path)))
@@ -543,7 +543,7 @@ def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
         raise
     except Exception as error:
         name = type(error).__name__
-        text = f"table {list(path)}: the namespace answered with {name}: {said_by(error)}"
+        text = f"table {list(path)}: the namespace answered with {name}: {client_message(error)}"
         if name in ("TableNotFoundError", "NamespaceNotFoundError"):
             raise DatasetNotFoundError(f"{text} (it was not found)") from error
         if isinstance(error, LookupError):
@@ -551,17 +551,17 @@ def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
         raise StoreError(text) from error
 
 
-def said_by(error: Exception) -> str:
+def client_message(error: Exception) -> str:
     """Return the message of a client's error, of any package; remove credentials."""
-    return without_named_secrets(str(error)[:_LONGEST])
+    return without_named_secrets(str(error)[:_MAX_ERROR_CHARACTERS])
 
 
-def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
+def _reported_options(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
     reported = answer_field(answer, "storage_options")
     if reported is None:
         return None
     if not isinstance(reported, Mapping):
-        raise _wrong(path, "a mapping as storage options", type(reported).__name__)
+        raise _unexpected(path, "a mapping as storage options", type(reported).__name__)
     for key in reported:
         if str(key).lower() in PERMISSIONS:
             raise StoreError(
@@ -574,7 +574,7 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
         raise StoreError(f"table {list(path)}: of the namespace's answer, {error}") from None
 
 
-def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
+def _merged_options(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
     """Join the caller's options with the catalogue's, which override them under all names.
 
     An override of one credential removes all credentials of that kind of store. Otherwise the
@@ -583,8 +583,8 @@ def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, 
     checksums and force files to disk.
     """
     of_process = settings.checksums is not None, settings.fsync, settings.verify is not None
-    asked = {name for name, is_set in zip(_ASKED, of_process, strict=True) if is_set}
-    asked.update(name for name in map(str.lower, map(str, own)) if name in _ASKED)
+    asked = {name for name, is_set in zip(_FILE_OPTIONS, of_process, strict=True) if is_set}
+    asked.update(name for name in map(str.lower, map(str, own)) if name in _FILE_OPTIONS)
     taken = {name for key in reported for name in full_names(str(key))} - asked
     if "aws_access_key_id" in taken:
         taken.add("aws_session_token")
@@ -595,7 +595,7 @@ def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _wrong(path: tuple[str, ...], expected: str, found: object) -> StoreError:
+def _unexpected(path: tuple[str, ...], expected: str, found: object) -> StoreError:
     return StoreError(
         f"table {list(path)}: the namespace was expected to give {expected}, found {found!r:.100}. "
         "Check which server answers"
@@ -658,7 +658,7 @@ class AccessPolicy:
         """
         if base_store_params is None and allow_external_blobs is None:
             return before
-        before = before or NOTHING
+        before = before or DEFAULT_ACCESS
         return cls(
             before.given if base_store_params is None else _given(base_store_params),
             before.external if allow_external_blobs is None else _external(allow_external_blobs),
@@ -759,7 +759,7 @@ class AccessPolicy:
         return bool(self.external) and named and not location.is_chained
 
 
-NOTHING: Final = AccessPolicy()
+DEFAULT_ACCESS: Final = AccessPolicy()
 """Only the location of the dataset is allowed."""
 
 
@@ -836,7 +836,7 @@ def _named(uri: str, option: str) -> Location:
 
 
 def open_named(
-    root: ObjectStore, uri: str, policy: AccessPolicy = NOTHING, *, subject: str
+    root: ObjectStore, uri: str, policy: AccessPolicy = DEFAULT_ACCESS, *, subject: str
 ) -> ObjectStore:
     """Open a location that the dataset at ``root`` contains, such as a base path.
 

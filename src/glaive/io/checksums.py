@@ -55,7 +55,7 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
     return found
 
 
-def verification_asked(store: ObjectStore) -> bool | None:
+def verification_setting(store: ObjectStore) -> bool | None:
     """Return whether the user wants checksums compared; ``None`` if that is left to glaive.
 
     Raises
@@ -66,10 +66,10 @@ def verification_asked(store: ObjectStore) -> bool | None:
     return _switch(store, VERIFY, default=settings.verify)
 
 
-def verification(store: ObjectStore, unasked: Verification | None = None) -> Verification:
+def verification(store: ObjectStore, default: Verification | None = None) -> Verification:
     """Return which bytes of a store to compare with their checksums.
 
-    The storage option ``verify_checksums`` decides, else ``GLAIVE_VERIFY``, else ``unasked``. The
+    The storage option ``verify_checksums`` decides, else ``GLAIVE_VERIFY``, else ``default``. The
     default is to compare only bytes from a network, if xxhash is installed.
 
     Raises
@@ -79,10 +79,10 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
     MissingDependencyError
         The user wants checksums compared, and xxhash is missing.
     """
-    wanted = verification_asked(store)
+    wanted = verification_setting(store)
     if wanted is None:
-        unasked = unasked or ("fetched" if store.is_remote else "never")
-        return unasked if unasked == "never" or checksum_function() is not None else "never"
+        default = default or ("fetched" if store.is_remote else "never")
+        return default if default == "never" or checksum_function() is not None else "never"
     if wanted and checksum_function() is None:
         raise MissingDependencyError(
             f"{store.uri}: comparing checksums needs the package xxhash. Install it "

@@ -45,7 +45,7 @@ _WITHOUT_CONDITIONS = (
     "The store does not have this request; if it cannot put an object only where there is none, "
     "commits need a commit_lock or a manifest store"
 )
-_LONGEST = 2000
+_MAX_TEXT = 2000
 """Most characters of a client's message, which may contain a server's whole response."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
 """Signs in messages of clients that a request had no answer. It may be an earlier attempt, or a
@@ -82,7 +82,7 @@ _SHORTEST = 6
 """Least characters of credentials to search for: shorter strings are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
 """Attributes of clients' errors if a server answered; the last may have the others."""
-_OF_PROXIES = (502, 504)
+_UNANSWERED_STATUS = (502, 504)
 """Status codes for a server that is silent."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
@@ -113,8 +113,8 @@ def from_system(
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    said = first_line_of(OSError(error.strerror) if error.strerror else error, options)
-    failed = StoreError(f"cannot {doing} {path}: {said}. {remedy}.")
+    reason = first_line_of(OSError(error.strerror) if error.strerror else error, options)
+    failed = StoreError(f"cannot {doing} {path}: {reason}. {remedy}.")
     failed.errno = error.errno
     return failed
 
@@ -186,7 +186,7 @@ def first_line_of(error: BaseException, options: Mapping[str, str] | None = None
     # Remove secrets first: only a whole secret is recognised, also in several lines.
     text = str(error) or type(error).__name__
     line = without_values(text, credentials_in(options or {})).split("\n", 1)[0]
-    return GlaiveError.without_secrets(without_named_secrets(line))[:_LONGEST].rstrip(".")
+    return GlaiveError.without_secrets(without_named_secrets(line))[:_MAX_TEXT].rstrip(".")
 
 
 def without_named_secrets(answer: str) -> str:
@@ -257,9 +257,9 @@ def had_no_answer(error: BaseException) -> bool:
     """
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         return isinstance(error, ConnectionError | TimeoutError)
-    said = [getattr(error, name, None) for name in _ANSWERED]
-    said += [getattr(said[-1], name, None) for name in _ANSWERED]
-    return all(one is None for one in said) or any(one in _OF_PROXIES for one in said)
+    codes = [getattr(error, name, None) for name in _ANSWERED]
+    codes += [getattr(codes[-1], name, None) for name in _ANSWERED]
+    return all(one is None for one in codes) or any(one in _UNANSWERED_STATUS for one in codes)
 
 
 LARGEST: Final = 1 << 62

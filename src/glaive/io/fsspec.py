@@ -74,7 +74,7 @@ from glaive.types import ByteRange
 T = TypeVar("T")
 
 
-_MOST: Final = 100
+_MAX_FILE_SYSTEMS: Final = 100
 """Most file systems of a chain to inspect: some have a new one on every access."""
 
 
@@ -85,7 +85,7 @@ def chain_of(system: Any) -> list[Any]:
         several = getattr(one, "fss", None)  # of references: file systems by scheme
         below = [getattr(one, name, None) for name in ("fs", "sync_fs")]
         below += several.values() if isinstance(several, Mapping) else ()
-        if len(found) < _MOST:
+        if len(found) < _MAX_FILE_SYSTEMS:
             found += [one for one in below if not any(one is known for known in (None, *found))]
     return found
 
@@ -413,11 +413,11 @@ _MISSING: Final = (404, 410)
 _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
 
 
-_LONGEST: Final = 4096
+_MAX_KEY_CHARACTERS: Final = 4096
 """Most characters of the path of a folder to search for files."""
 
 
-def asked(ask: Callable[[], T]) -> T:
+def unmask_refusal(ask: Callable[[], T]) -> T:
     """Return the result of ``ask``. Raise the cause if a client took it for a missing file."""
     try:
         return ask()
@@ -443,12 +443,12 @@ def is_there(system: Any, key: str) -> bool:
 
 def look_up(system: Any, key: str) -> Any:
     """Return the current metadata of an object; ``FileNotFoundError`` only if it is missing."""
-    return asked(lambda: _fresh(system, key.rpartition("/")[0]).info(key))
+    return unmask_refusal(lambda: _fresh(system, key.rpartition("/")[0]).info(key))
 
 
 def list_folder(system: Any, key: str) -> Sequence[Any]:
     """Return a folder's current entries; ``FileNotFoundError`` only if it is missing."""
-    return asked(lambda: _fresh(system, key).ls(key, detail=True))
+    return unmask_refusal(lambda: _fresh(system, key).ls(key, detail=True))
 
 
 def _fresh(system: Any, folder: str) -> Any:
@@ -459,7 +459,7 @@ def _fresh(system: Any, folder: str) -> Any:
     return system
 
 
-def walked(system: Any, key: str) -> list[Any]:
+def walk_entries(system: Any, key: str) -> list[Any]:
     """Return the entries at any depth below a folder, except below symlinks.
 
     ``find`` of fsspec's base classes omits folders that a server refuses to list.
@@ -485,7 +485,7 @@ def walked(system: Any, key: str) -> list[Any]:
         entries += found
         for entry in found:
             name = entry["name"].rstrip("/")
-            if len(name) > _LONGEST:  # symlinks may lead in circles
+            if len(name) > _MAX_KEY_CHARACTERS:  # symlinks may lead in circles
                 raise StoreError(f"cannot list {folder}: its folders are too deep.")
             if entry.get("type") == "directory" and name not in seen:
                 seen.add(name)
@@ -628,11 +628,11 @@ class FsspecStore(ObjectStore):
         except Exception as error:
             raise self.failed(error, self.full(path), doing) from None
 
-    def asked(self, path: str, doing: str, ask: Callable[[], T]) -> T:
+    def reading_object(self, path: str, doing: str, ask: Callable[[], T]) -> T:
         """Return the result of ``ask``, which must raise for a missing object only if it is
         missing.
         """
-        return self.reading(path, doing, lambda: asked(ask))
+        return self.reading(path, doing, lambda: unmask_refusal(ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; its first read makes the first request."""
@@ -641,7 +641,7 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        data = self.asked(path, "read", lambda: self.system.cat_file(key))
+        data = self.reading_object(path, "read", lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
@@ -709,11 +709,11 @@ class FsspecStore(ObjectStore):
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Yield the files at any depth below a directory, in name order."""
-        yield from self._listed(prefix, lambda key: walked(self.system, key))
+        yield from self._listed(prefix, lambda key: walk_entries(self.system, key))
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         """Yield the temporary files at any depth below a directory."""
-        yield from self._listed(prefix, lambda key: walked(self.system, key), unfinished=True)
+        yield from self._listed(prefix, lambda key: walk_entries(self.system, key), unfinished=True)
 
     def _listed(
         self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False
@@ -875,7 +875,7 @@ class FsspecReader(RemoteReader):
         return split(ranges, joined, responses)
 
     def _fetch(self, request: ByteRange) -> pa.Buffer:
-        data = self._store.asked(
+        data = self._store.reading_object(
             self._relative,
             "read",
             lambda: self._store.system.cat_file(self._key, start=request.offset, end=request.end),

@@ -89,7 +89,7 @@ def final_name(name: str) -> str | None:
 #
 # Decision: ``docs/adr/0015-unfinished-files.md``.
 
-PATIENCE: Final = 2.0
+EMPTY_FILE_SECONDS: Final = 2.0
 """Seconds that a name may be an empty file before its writer counts as stopped. An active writer
 renames its file at once."""
 
@@ -290,18 +290,18 @@ def _disappears(marker: str, now: str) -> bool:
     The marker may have any time and be any kind of file. If its time is far ahead, glaive observes
     it for as long as a removal may take. If it stays the same, its process was stopped.
     """
-    began, first = time.monotonic(), _seen(marker)
-    while (found := _seen(marker)) is not None:
+    began, first = time.monotonic(), _identity(marker)
+    while (found := _identity(marker)) is not None:
         waited, age = time.monotonic() - began, _age(marker, now)
         if waited + age >= REMOVAL_SECONDS or (found == first and waited >= REMOVAL_SECONDS):
             return True
-        if waited >= PATIENCE and (found != first or age > -REMOVAL_SECONDS):
+        if waited >= EMPTY_FILE_SECONDS and (found != first or age > -REMOVAL_SECONDS):
             return False
         time.sleep(_PAUSE)
     return True
 
 
-def _seen(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     """Return what differs between a marker and a later one; ``None`` if it is missing."""
     try:
         status = os.lstat(path)
@@ -326,7 +326,7 @@ def _stays_empty(full: str, just_written: str) -> _Identity | None:
     began = time.monotonic()
     while (empty := _empty_file(full)) is not None:
         waited = time.monotonic() - began
-        if waited + _age(full, just_written) >= PATIENCE or waited >= PATIENCE:
+        if waited + _age(full, just_written) >= EMPTY_FILE_SECONDS or waited >= EMPTY_FILE_SECONDS:
             return empty
         time.sleep(_PAUSE)
     return None

@@ -107,7 +107,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     """
     if size == 0:
         return pa.py_buffer(b"")
-    if size >= _LARGE and _Map.held + size > _most_mapped():
+    if size >= _LARGE and _Map.held + size > _max_mapped_bytes():
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if _libc is None:
         return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
@@ -122,7 +122,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     return pa.foreign_buffer(address, size, owner or _Map(address, size))
 
 
-def _most_mapped() -> float:
+def _max_mapped_bytes() -> float:
     """Return the bytes of address space that maps may take; infinite by default."""
     if sys.platform == "win32":
         return math.inf
@@ -376,10 +376,10 @@ class MappedReader:
 # A file may have holes, which take no space on a disk or in an archive, and read as zeros: a few
 # bytes may encode terabytes. Files of Lance libraries are dense, and metadata is read as a whole.
 
-MOST_HOLES: Final = 64 * 1024 * 1024
+MAX_HOLE_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a file that may be holes: some file systems store long zeros as holes."""
 
-_MOST_STEPS: Final = 10_000
+_MAX_SEEKS: Final = 10_000
 _SEES_HOLES: Final = hasattr(os, "SEEK_HOLE")
 
 
@@ -393,11 +393,11 @@ def refuse_holes(fd: int, size: int, path: str) -> None:
     CorruptFileError
         More than 64 MiB of the file are holes.
     """
-    if size <= MOST_HOLES or not _SEES_HOLES:
+    if size <= MAX_HOLE_BYTES or not _SEES_HOLES:
         return
     before = os.lseek(fd, 0, os.SEEK_CUR)
     holes = end = 0
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_SEEKS):
         hole = os.lseek(fd, end, os.SEEK_HOLE)
         if hole >= size:
             break
@@ -406,7 +406,7 @@ def refuse_holes(fd: int, size: int, path: str) -> None:
         except OSError:  # the file ends in the hole
             end = size
         holes += end - hole
-        if holes > MOST_HOLES:
+        if holes > MAX_HOLE_BYTES:
             raise CorruptFileError(
                 "file", expected="bytes", found=f"holes in {size} bytes", where=path
             )

@@ -210,7 +210,7 @@ def map_requests(
     return ordered_map(work, items, ahead=ahead or most, workers=most)
 
 
-_CHEAP = 2e-3
+_MIN_SHARED_SECONDS = 2e-3
 """Seconds of work below which waking another thread costs more than it gains.
 
 The woken thread takes the interpreter lock, and the thread that woke it waits for the lock. Two
@@ -230,7 +230,7 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
     if workers > 1:
         started = perf_counter()
         while job.step():
-            if perf_counter() - started > _CHEAP:
+            if perf_counter() - started > _MIN_SHARED_SECONDS:
                 break
         else:
             return job.results()

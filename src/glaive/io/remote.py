@@ -174,10 +174,10 @@ def described(store: ObjectStore, path: str, size: int, modified: datetime | Non
 
 T = TypeVar("T")
 
-_FIRST_WAIT = 0.1
+_FIRST_WAIT_SECONDS = 0.1
 """Most seconds before the first repetition; each later wait may be twice as long."""
 
-_LONGEST_WAIT = 10.0
+_MAX_WAIT_SECONDS = 10.0
 _DOUBLINGS = 7
 """Number of doublings from the first wait to the longest."""
 _SIGNS = (
@@ -216,7 +216,7 @@ def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseExc
 
 def pause(attempt: int) -> None:
     """Sleep before repetition ``attempt`` (from 0): a random part of a doubling time."""
-    sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS)))
+    sleep(fraction() * min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(attempt, _DOUBLINGS)))
 
 
 def is_transient(error: BaseException) -> bool:

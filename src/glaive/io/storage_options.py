@@ -151,20 +151,20 @@ _AZ = (
 )
 _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 
-_OF_LINES: Final = frozenset(
+_MULTILINE: Final = frozenset(
     {*PERMISSIONS, "google_service_account_key", "proxy_ca_certificate", "root_certificate"}
 )
 """Options whose values are JSON or certificates, and may have several lines."""
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
-_OF_ENVIRONMENT: Final = ("aws_", "azure_", "google_")
+_ENVIRONMENT_PREFIXES: Final = ("aws_", "azure_", "google_")
 """Prefixes of the environment variables that the client reads."""
 
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
 """Most digits of a number of attempts or seconds."""
 
-_MOST_UNKNOWN: Final = 10
-_LONGEST_UNKNOWN: Final = 100
+_MAX_LOGGED_KEYS: Final = 10
+_MAX_KEY_CHARACTERS: Final = 100
 """Maximum ignored keys to log, and characters of such a key to compare with others."""
 
 NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
@@ -274,7 +274,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     _warn_of(unknown, uri)
     for variable, value in os.environ.items():  # the client itself reads variables of its kind
         option = known.get(variable.lower())
-        if option not in config and variable.lower().startswith(_OF_ENVIRONMENT):
+        if option not in config and variable.lower().startswith(_ENVIRONMENT_PREFIXES):
             _check_line(option or "", value, f"the variable {variable}")
     retry = {
         "max_retries": _integer(own.get("client_max_retries"), MAX_RETRIES),
@@ -287,7 +287,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
 
 
 def _check_line(name: str, value: str, what: str, uri: str | None = None) -> None:
-    if name in NAMES and name not in _OF_LINES and _CONTROLS.search(value):
+    if name in NAMES and name not in _MULTILINE and _CONTROLS.search(value):
         place = "" if uri is None else f" for {GlaiveError.without_secrets(uri)}"
         raise OptionError(
             f"{what}{place}: the value has a control character. Strip the line end, if it was "
@@ -325,7 +325,7 @@ def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
 
 def _integer(text: str | None, default: int) -> int:
     digits = "" if text is None else text.strip()
-    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else default
+    return int(digits) if digits.isdecimal() and len(digits) <= _MAX_DIGITS else default
 
 
 def _warn_of(keys: list[str], uri: str) -> None:
@@ -335,11 +335,11 @@ def _warn_of(keys: list[str], uri: str) -> None:
     import logging
 
     public, logger = GlaiveError.without_secrets(uri), logging.getLogger(__name__)
-    for key in keys[:_MOST_UNKNOWN]:
-        close = _close(key.lower()[:_LONGEST_UNKNOWN])
+    for key in keys[:_MAX_LOGGED_KEYS]:
+        close = _close(key.lower()[:_MAX_KEY_CHARACTERS])
         logger.warning("storage_options for %s: %.100r has no effect%s", public, key, close)
-    if len(keys) > _MOST_UNKNOWN:
-        more = len(keys) - _MOST_UNKNOWN
+    if len(keys) > _MAX_LOGGED_KEYS:
+        more = len(keys) - _MAX_LOGGED_KEYS
         logger.warning("storage_options for %s: nor have %d other keys", public, more)
 
 

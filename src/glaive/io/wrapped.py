@@ -26,11 +26,11 @@ class WrappedStore(ObjectStore):
         self.inner = inner
 
 
-_OF_OTHERS = ("discard", "file_link_out", "public_uri")
+_DERIVED = ("discard", "file_link_out", "public_uri")
 """Methods that a store derives from its other methods."""
 
 
-def _handed_on(name: str, member: Any) -> Any:
+def _delegated(name: str, member: Any) -> Any:
     """Return a method or property that calls the inner store's."""
     if isinstance(member, property):
         return property(lambda self: getattr(self.inner, name))
@@ -43,8 +43,8 @@ def _handed_on(name: str, member: Any) -> Any:
 
 
 for _name, _member in vars(ObjectStore).items():
-    if not _name.startswith("_") and _name not in _OF_OTHERS:
-        setattr(WrappedStore, _name, _handed_on(_name, _member))
+    if not _name.startswith("_") and _name not in _DERIVED:
+        setattr(WrappedStore, _name, _delegated(_name, _member))
 
 
 class WrappedReader:

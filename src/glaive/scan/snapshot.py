@@ -22,7 +22,7 @@ from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
 from glaive.io.cache import ByteCache
-from glaive.io.checksums import Verification, verification, verification_asked
+from glaive.io.checksums import Verification, verification, verification_setting
 from glaive.io.store import IoCounters, ObjectStore
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
@@ -385,9 +385,9 @@ class Session:
             session.index_cache = self.index_cache
         return session
 
-    def verification(self, store: ObjectStore, unasked: Verification) -> Verification:
-        """Return the verification for a store: by default ``unasked`` if the session compares."""
-        return verification(store, unasked if self.comparing else None)
+    def verification(self, store: ObjectStore, default: Verification) -> Verification:
+        """Return the verification for a store: by default ``default`` if the session compares."""
+        return verification(store, default if self.comparing else None)
 
     def open_file(self, store: ObjectStore, path: str, size: int | None) -> FileReader:
         """Open a data file, or return the cached reader."""
@@ -471,7 +471,7 @@ class Snapshot:
             The base path is missing in the manifest.
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
-        return place.uri, place.reached_by + repr(verification_asked(place)).encode()
+        return place.uri, place.reached_by + repr(verification_setting(place)).encode()
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
         """Return the key parts of the root or base path that has the files of an index."""

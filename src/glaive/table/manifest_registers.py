@@ -23,7 +23,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.paths import VERSIONS
-from glaive.io.access import answer_field, ask_for_table, check_kind, open_store, said_by
+from glaive.io.access import answer_field, ask_for_table, check_kind, client_message, open_store
 from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
 from glaive.process import renewed
@@ -150,8 +150,8 @@ class CatalogueManifestStore:
             if isinstance(error, GlaiveError) or _is(error, frozenset({_TAKEN})):
                 raise
             raise StoreError(
-                f"table {list(self.table_id)}: the catalogue failed in {method}: {said_by(error)}. "
-                "Try again when it is available"
+                f"table {list(self.table_id)}: the catalogue failed in {method}: "
+                f"{client_message(error)}. Try again when it is available"
             ) from error
 
     def _entry(self, reported: object, wanted: int | None = None) -> ManifestEntry:

@@ -18,7 +18,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA, data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.wire import check_ending, check_file_name
-from glaive.io.access import NOTHING, AccessPolicy, open_named, open_renewed, open_sibling
+from glaive.io.access import DEFAULT_ACCESS, AccessPolicy, open_named, open_renewed, open_sibling
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.io.storage_options import normalise_options
@@ -205,7 +205,7 @@ def lock_of(store: ObjectStore) -> CommitLock | None:
 def access_of(store: ObjectStore) -> AccessPolicy:
     """Return other locations that the caller allows the dataset to access."""
     root = _root(store)
-    return NOTHING if root is None else root.access
+    return DEFAULT_ACCESS if root is None else root.access
 
 
 def confine(store: ObjectStore, above: ObjectStore) -> None:
@@ -244,7 +244,7 @@ class RootStore(WrappedStore):
         *,
         lock: CommitLock | None = None,
         register: ManifestStore | None = None,
-        access: AccessPolicy = NOTHING,
+        access: AccessPolicy = DEFAULT_ACCESS,
     ) -> None:
         super().__init__(inner)
         self.lock, self.register, self.access = lock, register, access
