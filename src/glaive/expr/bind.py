@@ -1,7 +1,7 @@
 """Bind a tree: resolve columns, convert constants to the types they are compared in, add casts.
 
-The bound tree has the same classes except :class:`Name`, and operands agree in type. Evaluation
-therefore needs no type rules.
+The bound tree has the same classes except :class:`Name`, and operands agree in type: only binding
+needs type rules.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_column_texts(schema: LanceSchema, *sources: object, warn: bool = False
     """Refuse expressions with a string that is the name of a column.
 
     ``"name" = 'x'`` compares two strings, as in pylance; in SQL, ``"name"`` is a column.
-    Expressions that are not strings are not checked.
+    Only expressions that are strings are checked.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def bind(
     Parameters
     ----------
     system
-        Columns that no file has, such as ``_rowid``, and their types.
+        Columns that exist only in reads, such as ``_rowid``, and their types.
     text
         Source text for errors; may be empty.
     test
@@ -273,7 +273,7 @@ class _Binder:
         return node
 
     def column_type(self, node: Node) -> Any | None:
-        """Return the type of a column or a member; None for other nodes."""
+        """Return the type of a column or a member; ``None`` for other nodes."""
         inner = node
         while isinstance(inner, tree.Subscript | tree.Member):
             if isinstance(inner, tree.Subscript) and not _is_name(inner.index):
@@ -533,7 +533,7 @@ def _is_name(node: Node) -> bool:
 
 
 def _is_typed(literal: Literal) -> bool:
-    """Return whether a constant has a type without literals in filters, such as date or decimal."""
+    """Return whether filters lack literals of the type of a constant, such as date or decimal."""
     return pa.types.is_temporal(literal.type) or pa.types.is_decimal(literal.type)
 
 

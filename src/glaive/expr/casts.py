@@ -1,8 +1,8 @@
 """Casts between types, with the rules of Lance.
 
 Casts to integers truncate floats, casts of decimals round half away from zero, and casts of times
-truncate to the unit. A value that does not fit the type is an error, or null in TRY_CAST. Lists of
-bytes become strings row by row.
+truncate to the unit. A value outside the range of the type is an error, or null in TRY_CAST. Lists
+of bytes become strings row by row.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def is_timestamp(text: str, kind: Any) -> bool:
 
 
 def read_texts(text: Any, kind: Any) -> Any:
-    """Parse strings as values of a type; null for a string that is not a value.
+    """Parse strings as values of a type; null for an invalid string.
 
     Raises
     ------
     pyarrow.ArrowNotImplementedError
-        Strings cannot be parsed as this type.
+        Arrow lacks a parser for this type.
     """
     name = next((name for name in _READERS if getattr(pa.types, f"is_{name}")(kind)), None)
     if name is None:
@@ -95,7 +95,7 @@ def integer_range(kind: Any) -> tuple[int, int]:
 
 
 def narrow(array: Any, kind: Any) -> Any:
-    """Cast integers to another integer type; null for values that do not fit."""
+    """Cast integers to another integer type; null for values outside its range."""
     (least, most), (low, high) = integer_range(array.type), integer_range(kind)
     if least < low or high < most:
         array = fitting(array, max(least, low), min(most, high))
@@ -136,7 +136,7 @@ def _floats(text: Any, kind: Any) -> Any:
 
 
 def _decimals(text: Any, kind: Any) -> Any:
-    """Parse decimals; a string without digits is 0, unless the scale of the type is 0 or less."""
+    """Parse decimals; a string that lacks digits is 0, unless the scale is 0 or less."""
     places, whole = max(kind.scale, 0), kind.precision - kind.scale
     digits = min(places + 1, 76 - whole)
     form = rf"^\s*([+-]?)0*([0-9]{{0,{whole}}})(?:(\.[0-9]{{0,{digits}}})[0-9]*)?\s*$"
@@ -198,7 +198,7 @@ def _times(text: Any, kind: Any) -> Any:
     seconds = moments.cast(pa.timestamp("s")).cast(pa.int64())
     nanos = _fraction(pc.utf8_slice_codeunits(clocks, 8))
     ticks = pc.add(pc.multiply(seconds, per), pc.divide(nanos, 10**9 // per))
-    # A time of day without colons is a number of units.
+    # A time of day that lacks colons is a number of units.
     raw = pa.int32() if kind.bit_width == 32 else pa.int64()
     return pc.coalesce(ticks.cast(raw), _integers(text, raw)).cast(kind)
 
@@ -234,7 +234,7 @@ def value_texts(array: Any) -> Any:
     Raises
     ------
     FilterError
-        Values of the type cannot be formatted.
+        Formatting values of the type is unsupported.
     """
     kind, types = array.type, pa.types
     if types.is_float64(kind) or types.is_float32(kind):
@@ -290,7 +290,7 @@ def _joined(*parts: Any) -> Any:
 
 
 def _near_or_far(texts: Any, values: Any) -> Any:
-    """Return the texts, with DataFusion's for values that Arrow cannot format (far from today)."""
+    """Return the texts, with DataFusion's for values far from today, which Arrow refuses."""
     far = pc.and_(values.is_valid(), texts.is_null())
     if not far.true_count:
         return texts
@@ -339,7 +339,7 @@ def _float_texts(array: Any) -> Any:
         pc.match_substring_regex(texts, "^-?[0-9]+$"), _joined(texts, _text(".0")), texts
     )
     texts = pc.if_else(pc.is_nan(array), _text("NaN"), texts)
-    # Arrow writes an exponent for large numbers, and none for small numbers.
+    # Arrow writes an exponent only for large numbers.
     large = pc.and_(
         pc.greater_equal(size, 1e10), pc.less(size, 1e16 if wide else float(np.float32(1e13)))
     )
@@ -355,7 +355,7 @@ def _float_texts(array: Any) -> Any:
 
 
 def _half(value: float) -> str:
-    """Format all digits of a half float; without a point for integers."""
+    """Format all digits of a half float; omit the point of integers."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else str(value)
     return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
@@ -371,7 +371,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
     Raises
     ------
     FilterError
-        A value does not fit the type, or no cast between the types exists.
+        A value is outside the range of the type, or the cast between the types is unsupported.
     """
     source = array.type
     if source == kind:
@@ -411,12 +411,12 @@ def _shown(values: Any) -> str:
 
 
 def check_members(source: Any, kind: Any) -> None:
-    """Refuse a cast between structs without a common member, which Arrow would turn into nulls.
+    """Refuse a cast between structs that share no member, which Arrow would turn into nulls.
 
     Raises
     ------
     FilterError
-        Two structs, possibly nested, have no common member.
+        Two structs, possibly nested, share no member.
     """
     types = pa.types
     if types.is_struct(source) and types.is_struct(kind):
@@ -435,7 +435,7 @@ def check_members(source: Any, kind: Any) -> None:
 
 def _try_each(array: Any, kind: Any) -> Any:
     """Cast each distinct value alone, or each row of a nested type; null where it fails."""
-    if pa.types.is_string_view(kind):  # Arrow cannot take rows of string views
+    if pa.types.is_string_view(kind):  # Arrow fails to take rows of string views
         return _try_each(array, pa.large_string()).cast(kind)
     encoded = None if pa.types.is_nested(array.type) else dictionary_encoded(array)
     distinct = array if encoded is None else encoded.dictionary
@@ -504,7 +504,7 @@ def _raw(array: Any) -> Any:
 
 
 def _has_raw(kind: Any) -> bool:
-    """Return whether a type is a time or date stored as an integer; intervals are not."""
+    """Return whether a type is a time or date stored as an integer; False for intervals."""
     return bool(pa.types.is_temporal(kind) and kind.bit_width in _RAW)
 
 
@@ -519,7 +519,7 @@ def _from_float(array: Any, kind: Any) -> Any:
     integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
     low, high = (pa.scalar(float(end), values.type) for end in integer_range(integer))
-    # The greatest 64-bit integer is not a float: as a float it is 1 larger. NaN is in no range.
+    # The greatest 64-bit integer is 1 larger as a float. All ranges exclude NaN.
     below = pc.less if integer.bit_width >= values.type.bit_width else pc.less_equal
     fits: Any = pc.and_(pc.greater_equal(values, low), below(values, high))
     result = pc.if_else(fits, values, None).cast(integer, safe=False)

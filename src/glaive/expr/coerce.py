@@ -39,7 +39,7 @@ SIMPLE: dict[str, Any] = {
     "binary": pa.binary(),
     "date": pa.date32(),
 }
-"""Types without parameters, in lower case; the first name of a type is used to render it."""
+"""Names of simple types, in lower case; the first name of a type is used to render it."""
 
 TIMED = ("timestamp", "datetime")
 DECIMALS = ("decimal", "numeric")
@@ -64,7 +64,7 @@ def sized(name: str, sizes: tuple[int, ...]) -> Any:
 
 
 def type_text(kind: Any) -> str:
-    """Return the name of a type, or Arrow's name for types without one."""
+    """Return the name of a type, by default Arrow's name."""
     name = _TEXT.get(kind)
     if name is not None:
         return name
@@ -91,7 +91,7 @@ _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def instead_of(constant: Any, kind: Any) -> str:
-    """Suggest what to write instead of a constant that does not fit the type of a column."""
+    """Suggest what to write instead of a constant outside the range of the type of a column."""
     kind = plain(kind)
     for name, is_of_kind in (("date", pa.types.is_date), ("timestamp", pa.types.is_timestamp)):
         if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _SHOWN:
@@ -135,7 +135,7 @@ def is_binary(kind: Any, *, fixed: bool = False) -> bool:
 
 
 def comparison(left: Any, right: Any) -> Any | None:
-    """Return the type that both sides are compared as; None if they cannot be compared."""
+    """Return the type that both sides are compared as, or ``None`` if that is impossible."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -240,7 +240,7 @@ def _as_decimal(kind: Any) -> Any | None:
     if pa.types.is_decimal(kind):
         digits = kind.precision - min(kind.scale, 0)
         whole = kind.scale < 0 and digits <= (38 if pa.types.is_decimal128(kind) else 76)
-        return _decimal(digits, 0, kind) if whole else kind  # Arrow computes no negative scales
+        return _decimal(digits, 0, kind) if whole else kind  # Arrow refuses negative scales
     if pa.types.is_integer(kind):
         return pa.decimal128(_DECIMAL_DIGITS[kind.bit_width], 0)
     digits = _FLOAT_DIGITS.get(kind.bit_width)
@@ -260,7 +260,7 @@ def _decimal(precision: int, scale: int, *operands: Any) -> Any:
 
 
 def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """Return the types of the operands and of the result; None if the operation is undefined."""
+    """Return the types of the operands and of the result, or ``None`` for unknown operations."""
     types = pa.types
     if types.is_null(left) or types.is_null(right):
         kind = right if types.is_null(left) else left

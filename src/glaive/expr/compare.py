@@ -68,7 +68,7 @@ def distinct(left: Any, right: Any) -> Any:
 
 
 def among(array: Any, values: Any) -> Any:
-    """Return whether items are among ``values``, which are not null; null for null items."""
+    """Return whether items are among ``values``, which are valid; null for null items."""
     if pa.types.is_nested(array.type):
         rows = [compare("=", array, value) for value in values]
         result = rows[0]
@@ -151,7 +151,7 @@ def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArra
     rows
         Item of ``right`` to compare with, for each item of ``left``; default: the item at the same
         index. Memory depends on the bytes of ``left``, even if many items are compared with one
-        long item: values of other lengths are not copied.
+        long item: only values of the same length are copied.
     """
     kind = left.type
     here, there = _valid(left), _of_rows(_valid(right), rows)
@@ -178,7 +178,7 @@ def _of_rows(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[An
 
 
 def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """Return flags of equal values of types that are not nested; nulls are not equal."""
+    """Return flags of equal values of flat types; nulls are unequal."""
     if rows is not None:
         sizes, wanted = row_bytes(left), row_bytes(right)
         if not isinstance(sizes, int) and not isinstance(wanted, int):
@@ -299,7 +299,7 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
 
 @lru_cache(256)
 def pattern_parts(pattern: str, escape: str = "\\") -> tuple[str | int | None, ...]:
-    """Split a pattern into strings, 1 for ``_``, and None for ``%`` (never two in a row)."""
+    """Split a pattern into strings, 1 for ``_``, and ``None`` for one or more ``%`` in a row."""
     parts: list[str | int | None] = []
     word: list[str] = []
     at = 0

@@ -30,7 +30,7 @@ _MAX_HALF = 65519.99
 
 
 def as_column(literal: Literal, kind: Any) -> Literal | None:
-    """Convert a constant to the type of a column; None if it does not fit."""
+    """Convert a constant to the type of a column; ``None`` if the type lacks the value."""
     target = plain(kind)
     if literal.is_null:
         return Literal(None, target, at=literal.at)
@@ -43,7 +43,7 @@ def _converted(literal: Literal, target: Any) -> Any:
     if isinstance(value, bool):
         return value if types.is_boolean(target) else None
     if isinstance(value, int):
-        # Integers beyond 63 bits are unsigned, and are not converted to decimals.
+        # Integers beyond 63 bits are unsigned, so they are kept instead of converted to decimals.
         large = pa.types.is_uint64(literal.type) and types.is_decimal(target)
         return None if large else _integer(value, target)
     if isinstance(value, float):
@@ -110,7 +110,7 @@ LONG_LIST = re.compile(rf"\s*+(?:{'|'.join(_LISTS)})(?=\s*+\))")
 
 
 class ConstantList(Sequence[Literal]):
-    """Constants of one type, without nulls.
+    """Constants of one type, all valid.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def read_list(text: str, at: int) -> ConstantList:
 
 
 def list_as_column(items: ConstantList, kind: Any) -> Any:
-    """Convert a list to the type of a column; ``None`` if an item does not fit."""
+    """Convert a list to the type of a column; ``None`` if the type lacks an item."""
     least, most = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
     first, last = as_column(least, kind), as_column(most, kind)
     if first is None or last is None:
@@ -189,7 +189,7 @@ def list_as_column(items: ConstantList, kind: Any) -> Any:
 
 
 def list_as(items: ConstantList, kind: Any) -> Any:
-    """Cast a list to a type; ``None`` if an item cannot be cast."""
+    """Cast a list to a type; ``None`` if casting an item fails."""
     if items.type == kind:
         return items
     try:

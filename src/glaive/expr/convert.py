@@ -1,9 +1,8 @@
 """Convert expressions of pyarrow and Substrait to trees.
 
 pyarrow pickles an expression as a record batch. The metadata of the batch lists calls, columns and
-constants in order; its columns hold the constants and the options of calls. glaive
-does not use Substrait here: pyarrow needs time exponential in the depth to write it, and omits
-casts and options.
+constants in order; its columns hold the constants and the options of calls. glaive avoids Substrait
+here: pyarrow needs time exponential in the depth to write it, and omits casts and options.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ _OTHERWISE = {
     "null_handling": {"IGNORE_NULLS"},
     "overflow": {"SATURATE"},
 }
-"""Option values of Substrait that the functions of the filter language do not implement."""
+"""Option values of Substrait that the functions of the filter language lack."""
 
 
 def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
@@ -99,7 +98,7 @@ def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
     Raises
     ------
     FilterError
-        None of the values is implemented.
+        All of the values are unsupported.
     """
     others = _OTHERWISE.get(option, set())
     if wanted and others.issuperset(wanted):
@@ -114,7 +113,7 @@ def called(name: str, arguments: Sequence[Node]) -> Node:
     Raises
     ------
     FilterError
-        The filter language does not have the function with this number of arguments.
+        The filter language lacks the function with this number of arguments.
     """
     if name.endswith(("_kleene", "_checked")):
         name = name.rsplit("_", 1)[0]
@@ -220,7 +219,7 @@ def from_arrow(expression: pc.Expression) -> Node:
     Raises
     ------
     FilterError
-        The filter language does not have a function or an option of the expression.
+        The filter language lacks a function or an option of the expression.
     """
     steps, batch = _pickled(expression)
     if len(steps) > MAX_NODES:
@@ -296,7 +295,7 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
             raise FilterError(f"filters do not have the function {name!r} with {option_type}")
         call = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
     flat = isinstance(call, tree.And | tree.Or)
-    # An AND within an AND does not add a level.
+    # An AND within an AND has the same level.
     depth = max((deep - (flat and type(node) is type(call)) for node, deep in arguments), default=0)
     if depth >= MAX_DEPTH:
         raise FilterError(f"the expression is nested deeper than {MAX_DEPTH} levels")
@@ -305,7 +304,7 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
 
 _CHAINS = {"and_kleene", "or_kleene"}
 _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
-"""Options that do not affect the result."""
+"""Options that leave the result the same."""
 
 
 def _in(nodes: list[Node], options: Options) -> Node:
@@ -314,7 +313,7 @@ def _in(nodes: list[Node], options: Options) -> Node:
         check_indices(values, "the values of is_in")
         values = decode_dictionary(values)
     nulls = options["null_matching_behavior"].as_py() if values.null_count else _SQL
-    if nulls in (_MATCHED, _SKIPPED):  # in Python, because Arrow cannot filter views
+    if nulls in (_MATCHED, _SKIPPED):  # in Python, because Arrow fails to filter views
         values = [value for value in values if value.is_valid]
     among = tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
     return tree.either(tree.IsNull(nodes[0]), among) if nulls == _MATCHED else among
@@ -406,7 +405,7 @@ def read_message(raw: Raw) -> Message:
     Raises
     ------
     FilterError
-        The bytes are not a message.
+        The bytes are an invalid message.
     """
     if isinstance(raw, int):
         raise FilterError("the Substrait bytes are damaged: a number instead of a message")
@@ -531,8 +530,8 @@ def read_substrait(raw: bytes) -> Node:
     Raises
     ------
     FilterError
-        The bytes are damaged, hold several expressions or none, or use something that filters do
-        not have.
+        The bytes are damaged, or have another number of expressions than 1. Or they use something
+        that filters lack.
     """
     if len(raw) > MAX_TEXT:
         raise FilterError(f"{len(raw)} Substrait bytes; at most {MAX_TEXT} are supported")
@@ -558,7 +557,7 @@ def _text(raw: Raw) -> str:
 
 
 Columns = list[tuple[str, Any]]
-"""Names, and the members of structs (None for other types)."""
+"""Names, and the members of structs (``None`` for other types)."""
 
 
 def _members(struct: Message, names: Iterator[str], depth: int) -> Columns:
@@ -580,7 +579,7 @@ def _children(message: Message, names: Iterator[str], depth: int) -> Columns | N
         raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
     for number, parts in ((_LIST, (1,)), (_MAP, (1, 2))):
         if number in message:
-            # Consume the names of nested fields, although nothing can refer to them.
+            # Consume the names of nested fields, although expressions refer only to columns.
             for part in parts:
                 _children(as_message(as_message(message, number), part), names, depth + 1)
     return None
@@ -664,7 +663,7 @@ class _Reader:
         return name
 
     def _chain(self, call: Message, name: str) -> list[Message]:
-        """Return the operands of nested ANDs in order, without recursion."""
+        """Return the operands of nested ANDs of any depth, in order."""
         operands: list[Message] = []
         todo = [call]
         while todo:
@@ -793,16 +792,16 @@ def _timed(message: Message) -> Literal:
     )
 
 
-# --- Compare floats of a column with constants of pyarrow expressions: NaN is never smaller ---
+# --- Compare floats of a column with constants of pyarrow expressions: NaN is the largest ---
 #
 # DuckDB and Polars treat all NaNs as one value, greater than all numbers. They trust the rows that
 # a source returns for a test. Text filters of glaive order a NaN with the sign bit, which ``0 / 0``
 # yields, below all numbers. Tests for smaller values therefore get a lower bound. Tests for greater
-# values are unchanged: as two ranges, statistics and encoded pages could not answer them.
+# values stay one range, because statistics and encoded pages answer only one.
 
 
 def compared_floats(node: Node, op: str, column: Name, constant: Literal, kind: Any) -> Node:
-    """Return a comparison of a column with a constant; ``node`` itself if NaNs do not matter.
+    """Return a comparison of a column with a constant; ``node`` itself if NaNs are irrelevant.
 
     Parameters
     ----------
@@ -825,7 +824,7 @@ def compared_floats(node: Node, op: str, column: Name, constant: Literal, kind: 
 
 
 def all_of(operands: Iterable[Node], at: int) -> Node:
-    """Return the AND of tests, without bounds against NaN that other tests of the column imply."""
+    """Return the AND of tests; drop bounds against NaN that other tests of the column imply."""
     joined = tree.both(*operands, at=at)
     if not isinstance(joined, tree.And):
         return joined
@@ -849,7 +848,7 @@ def _is_no_nan(test: Node) -> bool:
 
 
 def among_floats(node: InList, column: Name, kind: Any) -> Node:
-    """Return a test for constants of a list; ``node`` itself if no constant is NaN."""
+    """Return a test for constants of a list; ``node`` itself if all differ from NaN."""
     if not pa.types.is_floating(kind):
         return node
     others = tuple(item for item in node.items if not _is_nan(item))
@@ -869,7 +868,7 @@ def _is_nan(item: Node) -> bool:
     return isinstance(item, Literal) and isinstance(item.value, float) and isnan(item.value)
 
 
-# --- Constants of pyarrow expressions that the type of a column cannot hold -------------
+# --- Constants of pyarrow expressions that the type of a column lacks -------------------
 #
 # Engines give constants in their own types: DuckDB uses microseconds for timestamps with a time
 # zone, and float for half floats. glaive replaces a constant between two values of a column by the
@@ -953,7 +952,8 @@ def _fits(constant: Any, kind: Any) -> bool:
 def _held(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
     """Return the greatest value of a type up to a constant, and whether it equals the constant.
 
-    None if the constant is unchanged: it is null, of another type, or outside of the type's range.
+    ``None`` if the constant is unchanged: it is null, of another type, or outside of the type's
+    range.
     """
     if constant.is_null or not _fits(constant.type, kind):
         return None

@@ -32,9 +32,9 @@ from glaive.expr.tree import Node
 from glaive.format.field import split_path
 
 # --- Arithmetic on arrays of one type ---------------------------------------------------
-# As in Lance, integers wrap around. Integer division by zero and integer quotients that do not fit
-# the type raise; float division by zero does not. Quotients are truncated towards zero. DataFusion
-# computes decimals with more digits than Arrow supports.
+# As in Lance, integers wrap around. Integer division by zero and integer quotients outside the
+# range of the type raise; float division by zero yields infinity or NaN. Quotients are truncated
+# towards zero. DataFusion computes decimals with more digits than Arrow supports.
 
 _PLAIN = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 _WITH_NUMPY: dict[str, Any] = {
@@ -95,7 +95,7 @@ def _by_datafusion(op: str, left: Any, right: Any) -> Any:
 
 
 def negative(array: Any) -> Any:
-    """Negate an array; the most negative integer does not change."""
+    """Negate an array; the most negative integer stays the same."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
         return pa.array(-_numbers(array), kind, mask=_nulls(array))
@@ -241,7 +241,7 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
 
 
 def _quotients(left: Any, right: Any, kind: Any) -> Any:
-    """Return truncated quotients of decimals; None if Arrow has too few digits."""
+    """Return truncated quotients of decimals; ``None`` if Arrow has too few digits."""
     first, second = left.type, right.type
     scale = max(first.scale, kind.scale)
     whole = first.precision - first.scale + scale
@@ -254,7 +254,7 @@ def _quotients(left: Any, right: Any, kind: Any) -> Any:
 
 
 def _remainders(left: Any, right: Any, kind: Any) -> Any:
-    """Return remainders of decimals whose digits fit 64 bits; None for other decimals.
+    """Return remainders of decimals whose digits fit 64 bits; ``None`` for other decimals.
 
     For example, an unsigned column and a constant are such decimals.
     """
@@ -272,7 +272,7 @@ def _remainders(left: Any, right: Any, kind: Any) -> Any:
 
 
 def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
-    """Compute with Arrow if values have fewer digits than their types; otherwise return None.
+    """Compute with Arrow if values have fewer digits than their types; otherwise return ``None``.
 
     Arrow adds up the digits of the types, and refuses results that may exceed 38 digits.
     """
@@ -317,9 +317,9 @@ def values(node: Node, batch: pa.RecordBatch) -> Any:
     Raises
     ------
     FilterError
-        A value cannot be computed: a division by zero, an invalid cast.
+        Computing a value fails: a division by zero, an invalid cast.
     CapacityError
-        The values, or intermediate values, do not fit one array.
+        The values, or intermediate values, exceed one array.
     """
     return broadcast(evaluate(node, batch), batch.num_rows)
 
@@ -517,7 +517,7 @@ def _computed(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 
 def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
-    """Evaluate ``coalesce`` on rows without a value so far: an argument may fail on other rows."""
+    """Evaluate ``coalesce`` on rows that are still null: an argument may fail on other rows."""
     result = values(node.arguments[0], batch)
     for argument in node.arguments[1:]:
         missing = pc.is_null(result)

@@ -84,7 +84,7 @@ def one_column(node: Node) -> Test | None:
 
 
 def _is_flat(column: tree.Column) -> bool:
-    """Return whether values are not lists or structs."""
+    """Return whether values are neither lists nor structs."""
     return not pa.types.is_nested(plain(column.type))
 
 
@@ -190,8 +190,8 @@ def _range(first: Condition, other: Condition) -> Condition:
 # --- Refuse expressions that use values of blob columns (version 2) ---------------------
 #
 # While rows are changed, an external blob value is read as a reference. Only the writer of the blob
-# column understands it. Other values must not contain the reference, and strings must not be
-# compared with it.
+# column understands it. The reference must stay out of other values, and out of comparisons with
+# strings.
 
 
 def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) -> None:
@@ -246,7 +246,7 @@ def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
 # --- Remove the cast from a comparison of a cast value with a constant ------------------
 #
 # If 5 fits the type of ``a``, ``CAST(a AS bigint) = 5`` becomes ``a = 5``, which is a condition on
-# one column. No value needs a conversion. Lance does this for all casts between integers, decimals
+# one column and avoids conversions. Lance does this for all casts between integers, decimals
 # and times. As in Lance, ``CAST(d AS int) = 1`` on a decimal means 1.00.
 
 _EXACT = Context(prec=160)
@@ -254,7 +254,7 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
-    """Convert a constant to the type that ``left`` casts from; None if it does not fit."""
+    """Convert a constant to the type that ``left`` casts from; ``None`` if the type lacks it."""
     kind = type_of(left.operand)
     if kind is None or right.is_null:
         return None
@@ -317,7 +317,7 @@ def _quotient(over: int, by: int) -> int:
 
 
 # --- Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right ---
-# The meaning does not change, including nulls. A constant that cannot be computed stays as it is.
+# The meaning stays the same, including nulls. A constant whose computation fails stays as it is.
 # It raises only if a row is evaluated.
 
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -570,7 +570,7 @@ def _compare_zeros(op: str, left: Node, right: Node, at: int) -> Node | None:
 
 
 def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
-    """Return an IN list of constants; if an item is not constant, one comparison per item."""
+    """Return an IN list if all items are constants, else one comparison per item."""
     if isinstance(items, ConstantList) and not isinstance(operand, Literal | tree.Cast):
         items = items.distinct()
         if len(items) > 1:
@@ -612,14 +612,14 @@ def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[
 # constants are put into the simplified tree.
 
 _CONSTANT: Final = re.compile(r"'[^']*'|(?<![\w.])[0-9]{1,18}(?![\w.])")
-"""A string without escaped quotes, or an integer that is not part of another token."""
+"""A string that has no escaped quotes, or an integer that is a token of its own."""
 
 _MAX_SHAPES: Final = 64
 _MAX_TEXT: Final = 4096
 """Maximum cached shapes, and characters of their texts."""
 
 _MARK: Final = "\0"
-"""Mark of a constant. A text that contains it, for example in a column name, has no shape."""
+"""Mark of a constant. A text that contains it, for example in a column name, lacks a shape."""
 
 
 class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
@@ -655,7 +655,9 @@ class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
 
 
 def _filled(node: Node, constants: Mapping[int, Literal]) -> Node | None:
-    """Replace the constants of a tree; None if one does not fit its column, or occurs twice."""
+    """Replace the constants of a tree; ``None`` if one is outside the range of its column's type,
+    or occurs twice.
+    """
     match node:
         case tree.And(operands):
             parts = [_filled(operand, constants) for operand in operands]
@@ -700,7 +702,7 @@ class Term(_Bound):
     expression
         Bound, boolean expression.
     condition
-        Path of a column and an equivalent condition on its values; None without one.
+        Path of a column and an equivalent condition on its values, or ``None``.
     """
 
     condition: tuple[str, Condition] | None
@@ -716,7 +718,7 @@ class Term(_Bound):
         return not draws(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return flags of passing rows, without nulls; see :meth:`Filter.mask`."""
+        """Return flags of passing rows, all valid; see :meth:`Filter.mask`."""
         # Evaluating LIKE is faster than the mask of a ``HasText``.
         if self.condition is not None and not isinstance(self.condition[1], HasText):
             path, condition = self.condition
@@ -735,8 +737,8 @@ class Filter(_Bound):
     expression
         Bound and simplified expression.
     terms
-        Tests that must all pass; if empty, all rows pass. Tests with a condition come first. A test
-        without a condition is evaluated only on rows that passed the tests before it:
+        Tests that must all pass; if empty, all rows pass. Tests with a condition come first. Other
+        tests are evaluated only on rows that passed the tests before them:
         ``b != 0 AND a / b = 1``.
     written
         Text of the filter, or its tree before binding.
@@ -757,14 +759,14 @@ class Filter(_Bound):
 
     @property
     def never(self) -> bool:
-        """Whether no row can pass."""
+        """Whether all rows fail."""
         return any(
             isinstance(term.expression, Literal) and term.expression.value is not True
             for term in self.terms
         )
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return flags of passing rows, without nulls: rows that evaluate to NULL do not pass.
+        """Return flags of passing rows, all valid: rows that evaluate to NULL fail.
 
         Parameters
         ----------
@@ -775,7 +777,7 @@ class Filter(_Bound):
         Raises
         ------
         FilterError
-            A value cannot be computed: a division by zero, an invalid cast.
+            Computing a value fails: a division by zero, an invalid cast.
         """
         return _passing(self.expression, batch)
 
@@ -811,9 +813,9 @@ class Value(_Bound):
         Raises
         ------
         FilterError
-            A value cannot be computed, or a single value does not fit an array.
+            Computing a value fails, or a single value exceeds an array.
         CapacityError
-            The values do not fit one array: use fewer rows.
+            The values exceed one array: use fewer rows.
         """
         try:
             if varies(self.type):
@@ -853,7 +855,7 @@ def bind_filter(
         A string in the filter language, a pyarrow expression, or a Substrait ``ExtendedExpression``
         as bytes.
     system
-        Columns that no file has, such as ``_rowid``, and their types.
+        Columns that exist only in reads, such as ``_rowid``, and their types.
     shapes
         Cache of filters bound to this schema. A filter that differs from a cached one only in
         constants takes a third of the time.
@@ -871,7 +873,7 @@ def bind_filter(
         return simplify(bind(written, schema, system=system, text=text, test=True)[0])
 
     simple = make() if shapes is None or not isinstance(source, str) else shapes.bind(source, make)
-    # Tests with a condition are fast and cannot fail: run them first, others may rely on them.
+    # Tests with a condition are fast and always succeed: run them first, others may rely on them.
     tests = sorted(
         merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_general
     )

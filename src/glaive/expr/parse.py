@@ -44,7 +44,7 @@ def failure(problem: str, text: str, at: int) -> FilterError:
 
 
 def position_text(text: str, at: int) -> str:
-    """Return line, column, and the line with a caret below the position; empty without text."""
+    """Return line, column, and the line with a caret below the position; empty for empty text."""
     if not text or at < 0:
         return ""
     at = min(at, len(text))
@@ -87,7 +87,7 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """A token; ``value`` is the name, the string without quotes, the digits, or the sign.
+    """A token; ``value`` is the name, the string inside its quotes, the digits, or the sign.
 
     A long list of constants in the brackets of ``IN (…)`` is one token.
     """
@@ -128,7 +128,7 @@ def _tokens(text: str) -> list[Token]:
     Raises
     ------
     FilterError
-        The text is too long, or has characters that are not part of a token.
+        The text is too long, or has characters outside of all tokens.
     """
     if len(text) > MAX_TEXT:
         raise failure(
@@ -140,7 +140,7 @@ def _tokens(text: str) -> list[Token]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        # The error does not show the text, which cannot be written to a terminal or a log.
+        # The error omits the text, which terminals and logs refuse.
         raise failure(
             f"character {error.start + 1} of the filter, {text[error.start]!a}, is half of a "
             "pair of UTF-16 and no character",
@@ -257,7 +257,7 @@ INSTEAD = {
     "MOD": "write %",
     "XOR": "write IS DISTINCT FROM",
 }
-"""Operators that are not part of the language, and what to write instead."""
+"""Operators of other dialects, and what to write instead."""
 
 
 def number_of(token: Token) -> Literal:
@@ -292,7 +292,7 @@ def parse(text: str) -> Node:
     Raises
     ------
     FilterError
-        The text is not in the language, too long (``MAX_TEXT``, ``MAX_NODES``) or nested too deeply
+        The text is invalid, too long (``MAX_TEXT``, ``MAX_NODES``) or nested too deeply
         (``MAX_DEPTH``); the message shows the position.
     """
     return _Parser(text).parse()
@@ -339,7 +339,7 @@ class _Parser:
         return present
 
     def expect(self, sign: str, after: str) -> None:
-        """Advance past this sign; raise if the current token is not the sign."""
+        """Check that the current token is this sign, and advance past it."""
         if not self.take(sign):
             raise self.wrong(f"expected {sign!r} {after}, found {self.token_text()}")
 

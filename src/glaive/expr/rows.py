@@ -14,7 +14,7 @@ from glaive.arrow.conditions import NO_PYTHON_VALUE
 from glaive.errors import CapacityError, FilterError, GlaiveError
 from glaive.types import MAX_OFFSET
 
-# --- pyarrow as ``Any``: functions take values of any type, which its stubs do not allow ---
+# --- pyarrow as ``Any``: functions take values of any type, which its stubs refuse ---
 
 pa: Any = import_module("pyarrow")
 """``pyarrow``."""
@@ -81,7 +81,7 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
     Raises
     ------
     CapacityError
-        The limit is exceeded with several rows, or the value of one row does not fit an array.
+        Several rows exceed the limit, or the value of one row exceeds an array.
     """
     if size <= MAX_BATCH_BYTES:
         return
@@ -115,7 +115,7 @@ def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
 
 
 def values_within(array: Any) -> int:
-    """Count values in lists, maps and structs; a struct counts three more, other values none."""
+    """Count values in lists, maps and structs; a struct counts three more."""
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return values_within(array.storage)
@@ -153,7 +153,7 @@ def bytes_of(argument: Any, rows: int) -> int:
     size = int(argument.nbytes)
     if not pa.types.is_nested(argument.type):
         return size
-    # Nulls of type null take no memory, but offsets count them.
+    # Nulls of type null take 0 bytes, but offsets count them.
     sizes = row_bytes(argument, null=1)
     counted = sizes * len(argument) if isinstance(sizes, int) else int(sizes.sum())
     return max(size, counted)
@@ -237,7 +237,7 @@ def repeat(value: Any, rows: int) -> Any:
     size = scalar_bytes(value) if is_constant(value) else 0
     if size:
         check_bytes("a constant", size * rows, rows, value.type)
-    # Arrow cannot repeat a list zero times.
+    # Arrow fails to repeat a list zero times.
     return pa.repeat(value, max(rows, 1)).slice(0, rows)
 
 
@@ -247,9 +247,9 @@ def array_of(values: list[Any], kind: Any) -> Any:
     Raises
     ------
     CapacityError
-        The values do not fit one array; Arrow would make several chunks.
+        The values exceed one array; Arrow would make several chunks.
     pyarrow.ArrowInvalid
-        A value is not of the type, such as Python's ``NaT``, the least timestamp and duration.
+        A value is of another type, such as Python's ``NaT``, the least timestamp and duration.
     """
     try:
         array = pa.array(values, kind)
@@ -285,7 +285,7 @@ def row_values(
     Raises
     ------
     pyarrow.ArrowInvalid
-        Python cannot represent a value: an invalid string, a time after the year 9999, or an
+        A value is impossible in Python: an invalid string, a time after the year 9999, or an
         unknown time zone.
     CapacityError
         Lists have too many items: process fewer rows at a time.

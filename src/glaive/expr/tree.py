@@ -2,8 +2,8 @@
 
 A parsed tree has a :class:`Name` for each column and each :class:`Literal` as written. A bound tree
 has the same classes. In a bound tree names are :class:`Column`, types agree, and every conversion
-is a :class:`Cast`. AND and OR have any number of operands: an AND never directly contains an AND,
-and an OR never directly contains an OR. Equality ignores positions in the text.
+is a :class:`Cast`. AND and OR have any number of operands, which are merged: an AND or OR never
+directly contains another one of its kind. Equality ignores positions in the text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ number of operands are one level."""
 
 
 FIRST_VALUE = frozenset({"coalesce", "nvl"})
-"""Functions that return the first argument that is not null."""
+"""Functions that return the first valid argument."""
 
 HAS_ITEM = frozenset({"array_has", "array_contains", "list_has", "list_contains"})
 """Functions that test whether a list has an item."""
@@ -56,7 +56,7 @@ class Name(_Positioned):
     Parameters
     ----------
     parts
-        Names from the outermost to the innermost, without quotes.
+        Names from the outermost to the innermost, unquoted.
     exact
         The first part was quoted: its case matters.
     """
@@ -92,7 +92,7 @@ class Literal(_Positioned):
     ----------
     value
         A Python value. Dates, times, timestamps and durations are the integer that Arrow stores.
-        Lists are tuples, null is None, and other types are a ``pa.Scalar``.
+        Lists are tuples, null is ``None``, and other types are a ``pa.Scalar``.
     type
         Arrow type; ``pa.null()`` for a NULL of unknown type.
     """
@@ -210,7 +210,7 @@ class IsNull(_Positioned):
 
 @dataclass(frozen=True, slots=True)
 class IsTruth(_Positioned):
-    """``IS TRUE``, ``IS FALSE``, ``IS UNKNOWN`` (``truth`` is None)."""
+    """``IS TRUE``, ``IS FALSE``, ``IS UNKNOWN`` (``truth`` is ``None``)."""
 
     operand: Node
     truth: bool | None
@@ -267,7 +267,7 @@ class Call(_Positioned):
 
 @dataclass(frozen=True, slots=True)
 class Member(_Positioned):
-    """A member of a struct that is not a column."""
+    """A member of a computed struct."""
 
     operand: Node
     name: str
@@ -327,7 +327,7 @@ def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
 
 
 def children(node: Node) -> Iterable[Node]:
-    """Return the operands of an expression in text order, without items of long lists."""
+    """Return the operands of an expression in text order, except items of long lists."""
     match node:
         case Name() | Column() | Literal():
             return ()

@@ -29,7 +29,7 @@ def refuse(call: Call, number: int, expected: str) -> FilterError:
 
 
 def check_count(call: Call, least: int, most: int | None = None) -> None:
-    """Raise unless there are ``least`` to ``most`` arguments; any number without ``most``."""
+    """Check that there are ``least`` to ``most`` arguments; ``most`` is unlimited by default."""
     count = len(call.types)
     if count < least or (most is not None and count > most):
         if most is None:

@@ -25,7 +25,7 @@ from glaive.expr.rows import broadcast, count_rows, is_constant, pa
 
 
 Shapes = NDArray[Any]
-"""Objects of shapely; None for nulls."""
+"""Objects of shapely; ``None`` for nulls."""
 
 
 def library(name: str) -> Any:
@@ -34,7 +34,7 @@ def library(name: str) -> Any:
     Raises
     ------
     MissingDependencyError
-        shapely is not installed.
+        shapely is missing.
     """
     try:
         import shapely
@@ -45,7 +45,7 @@ def library(name: str) -> Any:
 
 @contextmanager
 def computing(name: str) -> Iterator[None]:
-    """Run a block of shapely calls without warnings of NaN and infinite coordinates.
+    """Run a block of shapely calls; silence warnings of NaN and infinite coordinates.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def shapes_of(values: Any, name: str) -> Shapes:
     Raises
     ------
     FilterError
-        A value is not a geometry; the message says which row, and what is wrong.
+        A value is an invalid geometry; the message says which row, and what is wrong.
     """
     kind: GeometryType = values.type
     stored = values.storage
@@ -113,7 +113,7 @@ def _from_bytes(shapely: Any, values: Any, _layout: str) -> Shapes:
 def _from_texts(shapely: Any, values: Any, _layout: str) -> Shapes:
     try:
         texts = values.to_numpy(zero_copy_only=False)
-    except pa.ArrowException:  # some of its kinds are not a ValueError
+    except pa.ArrowException:  # only some of its kinds are a ValueError
         raise ValueError("a text is not UTF-8") from None
     shapes: Shapes = shapely.from_wkt(texts)
     return shapes
@@ -135,7 +135,7 @@ def _from_boxes(shapely: Any, values: Any, _layout: str) -> Shapes:
 
 
 def _from_lists(shapely: Any, values: Any, layout: str) -> Shapes:
-    """Build geometries from their points outwards; skips parts without points."""
+    """Build geometries from their points outwards; skip empty parts."""
     owners = []
     count = len(values)
     for _ in range(DEPTHS[layout]):
@@ -147,7 +147,7 @@ def _from_lists(shapely: Any, values: Any, layout: str) -> Shapes:
     if layout == "multipoint":
         parts = shapely.points(parts)
     for make in inner:
-        # Number only the parts that exist: a part without points has no shape.
+        # Number only the parts that exist: an empty part lacks a shape.
         owner = owners.pop()
         there, place = np.unique(owner, return_inverse=True)
         parts = getattr(shapely, make)(parts, indices=place) if len(there) else parts[:0]
@@ -424,12 +424,12 @@ def _point(x: Any, y: Any) -> Any:
 
 
 def bounds_of(constant: Any, name: str) -> tuple[float, float, float, float] | None:
-    """Return lowest x and y, highest x and y of a constant; None for an empty geometry.
+    """Return lowest x and y, highest x and y of a constant; ``None`` for an empty geometry.
 
     Raises
     ------
     FilterError
-        The constant is not a geometry.
+        The constant is an invalid geometry.
     """
     with computing(name):
         found = library(name).bounds(_shapes(constant, name))[0].tolist()

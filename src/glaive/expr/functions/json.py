@@ -1,10 +1,10 @@
 """Members of JSON columns, and JSON paths.
 
-NumPy finds members, elements, numbers and strings in all rows at once, without parsing. Numbers are
-formatted and parsed row by row, over distinct values.
+NumPy finds members, elements, numbers and strings in all rows at once, by their positions in JSONB.
+Numbers are formatted and parsed row by row, over distinct values.
 
 A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, ``[last]``,
-``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are not supported.
+``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are unsupported.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class JsonItems:
         """Return the big-endian 32-bit words at these byte positions."""
         if not len(at):
             return np.zeros(0, np.int64)
-        # Words are not aligned: view a word at every byte.
+        # Words are unaligned: view a word at every byte.
         windows = np.ndarray(len(self.raw) - 3, ">u4", self.raw, strides=(1,))
         return windows[at].astype(np.int64)
 
@@ -236,7 +236,7 @@ def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
 
 
 def items_of(values: Any) -> JsonItems:
-    """Return the top-level value of each row that is not null and is JSONB.
+    """Return the top-level value of each valid row.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ _ESCAPED = r'["\\\x00-\x1f\x7f]'
 
 
 def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
-    """Format scalars as JSON; without ``quoted``, strings have no quotes, infinity is ``inf``."""
+    """Format scalars as JSON; by default strings are unquoted and infinity is ``inf``."""
     strings = items.kinds == STRING
     written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
     if quoted:
@@ -367,7 +367,7 @@ def _rounded(values: Any, name: str) -> Any:
         )
     if outside.any():
         raise FilterError(f"{name} of a row is {values[outside.argmax()]}, too large for int64")
-    if values.dtype.kind == "f":  # finite here, so that NumPy does not warn
+    if values.dtype.kind == "f":  # finite here, which avoids warnings of NumPy
         whole = np.trunc(values)
         values = whole + np.where(np.abs(values - whole) >= 0.5, np.sign(values), 0)
     return values.astype(np.int64)

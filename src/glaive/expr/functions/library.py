@@ -101,7 +101,7 @@ def _called(
         frame = session.create_dataframe([[batch]], name=table)
         yield frame.select((make or session.udf(name))(*given).alias("x"))
     except BaseException as error:
-        # A panic of the engine is not an Exception.
+        # A panic of the engine is only a BaseException.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
@@ -110,14 +110,14 @@ def _called(
 
 
 def engine_cast(values: Any, kind: Any, *, attempt: bool) -> Any:
-    """Cast values with DataFusion; with ``attempt``, return null for values that do not fit.
+    """Cast values with DataFusion; with ``attempt``, return null where the cast fails.
 
     Raises
     ------
     FilterError
-        A value does not fit the type.
+        The cast of a value fails.
     MissingDependencyError
-        The package ``datafusion`` is not installed, and ``attempt`` is False.
+        The package ``datafusion`` is missing, and ``attempt`` is False.
     """
     if attempt and _engine() is None:
         return pa.nulls(len(values), kind)
@@ -147,9 +147,9 @@ def engine_types(call: Call) -> Types:
     Raises
     ------
     FilterError
-        DataFusion does not take these arguments.
+        DataFusion refuses these arguments.
     MissingDependencyError
-        The package ``datafusion`` is not installed.
+        The package ``datafusion`` is missing.
     """
     kinds = [
         kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in call.types
@@ -170,12 +170,12 @@ def compute(name: str, *arguments: Any) -> Any:
     CapacityError
         Lists have too many items: process fewer rows at a time.
     FilterError
-        The function is not defined for a value, or one row has too many items.
+        The function is undefined for a value, or one row has too many items.
     MissingDependencyError
-        The package ``datafusion`` is not installed.
+        The package ``datafusion`` is missing.
     """
     rows = count_rows(arguments)
-    nested = pa.types.is_nested  # the package does not accept constant lists
+    nested = pa.types.is_nested  # the package refuses constant lists
     columns = [broadcast(one, rows) if nested(one.type) else one for one in arguments]
     arrays = [one for one in columns if isinstance(one, pa.Array)]
     check_values(sum(map(values_within, arrays)), rows)

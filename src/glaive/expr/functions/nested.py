@@ -1,4 +1,4 @@
-"""Lists, structs, maps, and the first value that is not null.
+"""Lists, structs, maps, and the first valid value.
 
 Fixed-size lists become lists. :mod:`glaive.expr.functions.library` has the other functions.
 """
@@ -44,9 +44,9 @@ class ListParts:
     Parameters
     ----------
     values
-        Values of the rows that are not null, one row after the other; no dictionaries.
+        Values of the valid rows, one row after the other; dictionaries are decoded.
     begin, sizes
-        Start and number of values of each row; a null row has none. Shape ``(rows,)``.
+        Start and number of values of each row; the number is 0 for null rows. Shape ``(rows,)``.
     rows
         The row of each value. Shape ``(values,)``.
     """
@@ -184,7 +184,7 @@ def _array_has(values: Any, wanted: Any) -> Any:
 
 
 def _is_empty(lists: Any) -> bool:
-    """Return whether an argument is a constant list without items."""
+    """Return whether an argument is an empty constant list."""
     return is_constant(lists) and lists.is_valid and not len(lists.values)
 
 
@@ -234,7 +234,7 @@ def _make_array(*values: Any) -> Any:
     return lists_of(items, np.arange(rows + 1) * width, pa.list_(item_field(items.type)))
 
 
-# --- Structs, maps from pairs, and the first value that is not null ---------------------
+# --- Structs, maps from pairs, and the first valid value --------------------------------
 
 
 def _struct_types(call: Call) -> Types:
@@ -332,7 +332,7 @@ def _first_types(call: Call) -> Types:
 
 
 def _first_of(left: Any, right: Any) -> Any | None:
-    """Return the common type for ``coalesce``; None for times with strings or integers."""
+    """Return the common type for ``coalesce``; ``None`` for times with strings or integers."""
     for kind, other in ((left, right), (right, left)):
         if is_kind.is_temporal(kind) and (is_string(other) or is_kind.is_integer(other)):
             return None

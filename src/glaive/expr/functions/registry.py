@@ -46,7 +46,7 @@ class Call:
     types
         Arrow types of the arguments; ``pa.null()`` for the literal NULL.
     literals
-        A ``pa.Scalar`` for each argument that is a constant, None for the others.
+        A ``pa.Scalar`` for each argument that is a constant, ``None`` for the others.
     """
 
     name: str
@@ -72,10 +72,10 @@ class Function:
         Type rule.
     compute
         Function that computes an array from the arguments; at least one argument is an array.
-        Without arguments, it returns a scalar. If volatile, it computes an array from the number of
-        rows.
+        A function that takes no arguments returns a scalar. If volatile, it computes an array from
+        the number of rows.
     volatile
-        Each call returns different values: it must not be folded to a constant.
+        Each call returns different values, so calls are never folded to constants.
     column
         Index of the argument that is passed as an array if all are constants.
     geometries
@@ -92,14 +92,14 @@ class Function:
     def resolve(self, types: Sequence[Any], literals: Sequence[Any] = ()) -> Types:
         """Return the types the arguments must be cast to, and the type of the result.
 
-        Dictionaries count as their values if the function does not accept dictionaries.
+        Dictionaries count as their values, unless the function accepts dictionaries.
 
         Parameters
         ----------
         types
             Arrow types of the arguments; ``pa.null()`` for the literal NULL.
         literals
-            A ``pa.Scalar`` for each argument that is a constant, None for the others; some
+            A ``pa.Scalar`` for each argument that is a constant, ``None`` for the others; some
             functions need a constant to determine their type. May be omitted.
 
         Raises
@@ -131,7 +131,7 @@ class Function:
         Raises
         ------
         FilterError
-            The function is not defined for a value, such as a wrong regular expression.
+            The function is undefined for a value, such as a wrong regular expression.
         """
         if self.volatile:
             result = self.compute(rows)

@@ -59,7 +59,7 @@ def whole_letters(text: Any) -> Any:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A string is not UTF-8.
+        A string is invalid UTF-8.
     """
     text.validate(full=True)
     return text
@@ -188,7 +188,7 @@ def _contains_tokens(text: Any, tokens: Any) -> Any:
         )
     other = f"[^{alphanumeric_class()}]"
     for word in words:
-        # Words consist of letters and digits, which need no escape.
+        # Words consist of letters and digits, so they are used unescaped.
         passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{other}){word}($|{other})"))
     return passing
 
@@ -310,7 +310,7 @@ _NEAR_DAYS: Final = 10_000_000
 
 
 def _is_far(moment: Any) -> bool:
-    """Return whether a date (``date32``) or timestamp is in a year that Arrow does not support."""
+    """Return whether a date (``date32``) or timestamp is in a year that Arrow lacks."""
     is_date = is_kind.is_date32(moment.type)
     limit = _NEAR_DAYS * (1 if is_date else 86_400 * _TICKS[moment.type.unit])
     ends = pc.min_max(moment.cast(pa.int32() if is_date else pa.int64())).as_py()
