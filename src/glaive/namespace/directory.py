@@ -1,4 +1,4 @@
-"""``DirectoryNamespace``: a folder or a bucket as a catalogue, without a server."""
+"""``DirectoryNamespace``: a folder or a bucket as a catalogue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DirectoryNamespace(
     Parameters
     ----------
     session, context_provider
-        Accepted as in pylance, without effect.
+        Accepted as in pylance, and ignored.
     **properties
         Strings: ``root`` (a folder or URI; required), ``manifest_enabled`` and
         ``dir_listing_enabled`` (both ``"true"`` by default), ``table_version_tracking_enabled``,
@@ -61,7 +61,7 @@ class DirectoryNamespace(
 
     Notes
     -----
-    Nothing is read or written before the first call. Picklable. The class has all methods of the
+    The first call is the first access to the store. Picklable. The class has all methods of the
     interface. Operations that directories lack raise :class:`UnsupportedOperationError`.
     """
 
@@ -245,7 +245,7 @@ class DirectoryNamespace(
         return folders.listed_tables(self.store) if self.settings.listing else []
 
     def _find(self, path: tuple[str, ...]) -> Place:
-        """Find the table of an id; raise ``TableNotFoundError`` if it does not exist."""
+        """Find the table of an id; raise ``TableNotFoundError`` if it is missing."""
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
         deregistered = False
@@ -338,9 +338,7 @@ class DirectoryNamespace(
         return self.settings.manifest and self.manifest.forget(path, check)
 
     def _put_back(self, path: tuple[str, ...], found: Place) -> None:
-        """Restore the name of a table that could not be deleted, so that it can be dropped
-        again.
-        """
+        """Restore the name of a table whose deletion failed, so that it can be dropped again."""
         with suppress(GlaiveError):  # the store may still fail; another table may have the name
             if found.row is not None and folders.is_there(self.store, found.folder):
                 self._add(path, found.row, replace=False)
@@ -406,7 +404,7 @@ def connect(impl: str, properties: Mapping[str, str]) -> interface.LanceNamespac
     Raises
     ------
     InvalidInputError
-        The kind does not exist, or a property is invalid.
+        The kind is unknown, or a property is invalid.
     """
     given: dict[str, Any] = dict(properties)
     if impl == "dir":

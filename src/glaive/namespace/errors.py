@@ -40,11 +40,11 @@ class NamespaceError(GlaiveError, interface.LanceNamespaceError):
 class UnsupportedOperationError(
     NamespaceError, UnsupportedFeatureError, interface.UnsupportedOperationError
 ):
-    """The catalogue does not have the operation."""
+    """The catalogue lacks the operation."""
 
 
 class NamespaceNotFoundError(NamespaceError, NotFoundError, interface.NamespaceNotFoundError):
-    """The namespace does not exist."""
+    """The namespace is missing."""
 
 
 class NamespaceAlreadyExistsError(NamespaceError, interface.NamespaceAlreadyExistsError):
@@ -56,7 +56,7 @@ class NamespaceNotEmptyError(NamespaceError, interface.NamespaceNotEmptyError):
 
 
 class TableNotFoundError(NamespaceError, DatasetNotFoundError, interface.TableNotFoundError):
-    """The table does not exist."""
+    """The table is missing."""
 
 
 class TableAlreadyExistsError(
@@ -68,7 +68,7 @@ class TableAlreadyExistsError(
 class TableIndexNotFoundError(
     NamespaceError, IndexNotFoundError, interface.TableIndexNotFoundError
 ):
-    """The table does not have the index."""
+    """The table lacks the index."""
 
 
 class TableIndexAlreadyExistsError(NamespaceError, interface.TableIndexAlreadyExistsError):
@@ -76,7 +76,7 @@ class TableIndexAlreadyExistsError(NamespaceError, interface.TableIndexAlreadyEx
 
 
 class TableTagNotFoundError(NamespaceError, RefNotFoundError, interface.TableTagNotFoundError):
-    """The table does not have the tag."""
+    """The table lacks the tag."""
 
 
 class TableTagAlreadyExistsError(
@@ -86,19 +86,19 @@ class TableTagAlreadyExistsError(
 
 
 class TransactionNotFoundError(NamespaceError, NotFoundError, interface.TransactionNotFoundError):
-    """The transaction does not exist."""
+    """The transaction is missing."""
 
 
 class TableVersionNotFoundError(
     NamespaceError, VersionNotFoundError, interface.TableVersionNotFoundError
 ):
-    """The table does not have the version."""
+    """The table lacks the version."""
 
 
 class TableColumnNotFoundError(
     NamespaceError, ColumnNotFoundError, interface.TableColumnNotFoundError
 ):
-    """The table does not have the column."""
+    """The table lacks the column."""
 
 
 class InvalidInputError(NamespaceError, OptionError, interface.InvalidInputError):
@@ -112,7 +112,7 @@ class ConcurrentModificationError(
 
 
 class PermissionDeniedError(NamespaceError, AccessError, interface.PermissionDeniedError):
-    """The caller is not allowed to do this."""
+    """The caller lacks a permission."""
 
 
 class UnauthenticatedError(NamespaceError, AccessError, interface.UnauthenticatedError):
@@ -120,17 +120,17 @@ class UnauthenticatedError(NamespaceError, AccessError, interface.Unauthenticate
 
 
 class ServiceUnavailableError(NamespaceError, StoreError, interface.ServiceUnavailableError):
-    """The catalogue does not answer at the moment."""
+    """The catalogue is unavailable at the moment."""
 
     is_unanswered = True
 
 
 class InternalError(NamespaceError, interface.InternalError):
-    """The catalogue failed, or its answer does not fit the interface."""
+    """The catalogue failed, or its answer violates the interface."""
 
 
 class InvalidTableStateError(NamespaceError, interface.InvalidTableStateError):
-    """The state of the table does not allow the operation."""
+    """The state of the table forbids the operation."""
 
 
 class TableSchemaValidationError(NamespaceError, SchemaError, interface.TableSchemaValidationError):
@@ -144,7 +144,7 @@ class ThrottlingError(NamespaceError, StoreError, interface.ThrottlingError):
 class TableBranchNotFoundError(
     NamespaceError, RefNotFoundError, interface.TableBranchNotFoundError
 ):
-    """The table does not have the branch."""
+    """The table lacks the branch."""
 
 
 class TableBranchAlreadyExistsError(

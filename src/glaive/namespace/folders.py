@@ -49,7 +49,7 @@ def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
     Raises
     ------
     InvalidInputError
-        The id is missing or not a list of names. Or the id of a table is empty.
+        The id is missing or differs from a list of names. Or the id of a table is empty.
     """
     given = value(request, "id")
     what = "table" if of_table else "namespace"
@@ -65,12 +65,12 @@ def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
 
 
 def check_name(name: str) -> str:
-    """Refuse names of new tables and namespaces that cannot be folders on all systems.
+    """Refuse names of new tables and namespaces that are invalid as folders on some system.
 
     Raises
     ------
     InvalidInputError
-        The name has a character, a length or an end that is not possible.
+        The name has an invalid character, length or end.
     """
     if not name or len(name) > LONGEST_NAME:
         raise InvalidInputError(f"name {name!r:.60}: expected 1 to {LONGEST_NAME} characters")
@@ -88,7 +88,7 @@ def check_name(name: str) -> str:
 
 
 def mode_of(request: object, default: str, *known: str) -> str:
-    """Return a request's mode in lower case without underscores: ``exist_ok`` is ``existok``.
+    """Return a request's mode in lower case and drop underscores: ``exist_ok`` is ``existok``.
 
     Raises
     ------
@@ -144,7 +144,7 @@ DECLARED = ".lance-reserved"
 """Object in the folder of a declared table."""
 
 DEREGISTERED = ".lance-deregistered"
-"""Object in the folder of a table that the namespace no longer has; its data stay."""
+"""Object in the folder of a deregistered table; its data stay."""
 
 _CONTENT = b"reserved"
 _LONGEST_ID = 200
@@ -186,7 +186,7 @@ def _has_uri(store: ObjectStore, folder: str) -> bool:
 
 
 def leads_out(store: ObjectStore, location: str) -> bool:
-    """Return whether a location is not a folder below the root: absolute, a URI, or ``..``."""
+    """Return whether a location may leave the root: an absolute path, a URI, or ``..``."""
     if not _has_uri(store, location):
         return True
     if any(0xD800 <= ord(mark) < 0xE000 for mark in location):  # half of a surrogate pair
@@ -196,7 +196,7 @@ def leads_out(store: ObjectStore, location: str) -> bool:
 
 
 def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
-    """Return the folder where a listing finds a table by id; ``None`` if it cannot find it."""
+    """Return the folder where a listing finds a table by id, or ``None``."""
     if len(path) != 1 or not 0 < len(path[0]) <= LONGEST_NAME or path[0] in (".", ".."):
         return None
     if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]) or not _has_uri(store, path[0]):
@@ -205,7 +205,7 @@ def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
 
 
 def table_listed_in(store: ObjectStore, folder: str) -> str | None:
-    """Return the table that a listing finds in a folder; ``None`` if it finds no table."""
+    """Return the table that a listing finds in a folder, or ``None``."""
     name = folder.removesuffix(SUFFIX)
     if listed_folder(store, [name]) != folder or is_deregistered(store, folder):
         return None
@@ -234,7 +234,7 @@ def listed_tables(store: ObjectStore) -> list[str]:
 
 
 def _tables(store: ObjectStore, found: set[str]) -> list[str]:
-    """Return the names of the tables in folders, except names that no request can have."""
+    """Return the names of the tables in folders, except names that are invalid in requests."""
     names = (folder.removesuffix(SUFFIX) for folder in found)
     return sorted(name for name in names if listed_folder(store, [name]) is not None)
 
@@ -256,8 +256,8 @@ def _is_hidden(store: ObjectStore, folder: str) -> bool:
 def is_written(store: ObjectStore, folder: str) -> bool:
     """Return whether a folder has a version.
 
-    Over a network, this includes a version that the listing does not show yet. If the listing
-    shows no version, this costs one more request.
+    Over a network, this includes a version that the listing omits, as old listings may. If the
+    listing is empty, this costs one more request.
     """
     names = store.names(f"{folder}/{VERSIONS}")
     if names is not None:
@@ -356,12 +356,12 @@ def refuse_foreign_catalogue(store: ObjectStore) -> None:
 
 
 def _link_to(store: ObjectStore, folder: str) -> str | None:
-    """Return why a folder is not changed: a symlink leads to it. Else ``None``."""
+    """Return why a folder is left unchanged: a symlink leads to it. Otherwise ``None``."""
     return store.link_out(folder) or open_folder(store, folder).link_out("")
 
 
 def drop(store: ObjectStore, folder: str, options: Mapping[str, str] | None) -> None:
-    """Delete the dataset in a folder, and its markers; no symlink out of the root is followed."""
+    """Delete the dataset in a folder, and its markers; leave symlinks out of the root alone."""
     if is_written(store, folder):
         drop_dataset(store.full(folder), options, ignore_not_found=False, above=store)
     remove_markers(store, folder)

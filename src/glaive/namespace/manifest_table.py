@@ -1,7 +1,7 @@
 """The table ``__manifest`` of a directory namespace: its namespaces, tables, and locations.
 
 A dataset with a row per object. Each change writes all rows as a new version. It fails if another
-version was committed meanwhile, so two writers never both get a name.
+version was committed meanwhile, so only one of two writers gets a name.
 
 Specification: "Directory namespaces" in ``docs/format``.
 """
@@ -85,7 +85,7 @@ _KNOWN = frozenset(
         *_PROPERTIES,
     }
 )
-"""All properties, also properties without effect in glaive."""
+"""All properties, also properties that glaive ignores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class CatalogueRow:
     location
         Folder of a table, below the root.
     properties
-        Properties of the user; ``None`` if the user gave none.
+        Properties of the user, or ``None``.
     bases
         Other objects that the object depends on; kept as they are.
     """
@@ -280,7 +280,7 @@ class ManifestTable:
         return f"{self.root.rstrip('/')}/{MANIFEST}"
 
     def read(self) -> Rows:
-        """Return all rows by id; empty without a table. One listing, the manifest, one file."""
+        """Return all rows by id, or an empty mapping. One listing, the manifest, one file."""
         opened = self._open()
         return {} if opened is None else _rows_of(opened)
 
@@ -290,8 +290,8 @@ class ManifestTable:
         Parameters
         ----------
         edit
-            Function of the current rows, which it must not change. It returns the new rows, or
-            ``None`` if nothing changes. It is called again if another writer was first.
+            Pure function of the current rows. It returns the new rows, or ``None`` to keep them. It
+            is called again if another writer was first.
 
         Raises
         ------
@@ -320,7 +320,7 @@ class ManifestTable:
         )
 
     def forget(self, path: Sequence[str], check: Callable[[Rows], object]) -> bool:
-        """Remove the row of a table if ``check`` raises no error about the rows.
+        """Remove the row of a table if the rows pass ``check``.
 
         Return whether the row existed.
         """

@@ -39,13 +39,13 @@ class Operation:
         Fields of the request that are parameters of the URL.
     body
         Content of the request: the request as JSON, Arrow data, a JSON object of metadata, or
-        nothing.
+        empty.
     answer
-        Content of the response: the response as JSON, a number, a string, Arrow data, a JSON
-        object of metadata, or nothing.
+        Content of the response: the response as JSON, a number, a string, Arrow data, a JSON object
+        of metadata, or empty.
     request, response
-        Classes of the interface, without ``Request`` and ``Response``; the method's if empty.
-        Classes of the interface, without ``Request`` and ``Response``; the method's if empty.
+        Names of classes of the interface, up to ``Request`` and ``Response``. Default: the
+        method's.
     """
 
     path: str
@@ -223,12 +223,12 @@ _MOST_VALUES = 1 << 21
 
 
 def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
-    """Parse untrusted JSON; ``what`` describes it in errors, which are without ``secrets``.
+    """Parse untrusted JSON; errors name it ``what``, and omit ``secrets``.
 
     Raises
     ------
     InvalidInputError
-        The data is not JSON, or has too many values.
+        The data is invalid JSON, or has too many values.
     """
     if data.count(b",") > _MOST_VALUES:
         raise InvalidInputError(f"{what}: JSON of more than {_MOST_VALUES} values is not read")
@@ -280,12 +280,12 @@ def secrets_in(headers: Mapping[str, str], request: object = None) -> list[str]:
 def answer_of(
     operation: Operation, method: str, data: bytes, where: str, secrets: Sequence[str] = ()
 ) -> Any:
-    """Parse the bytes of an answer as a response; errors show it without ``secrets``.
+    """Parse the bytes of an answer as a response; errors omit ``secrets``.
 
     Raises
     ------
     InternalError
-        The bytes do not fit the method's response in the interface.
+        The bytes contradict the method's response in the interface.
     """
     kind = getattr(interface, operation.classes(method)[1], None)
     if operation.answer == "nothing":
@@ -317,7 +317,7 @@ def answer_of(
 
 
 def error_from(status: int, data: bytes, where: str, secrets: Sequence[str] = ()) -> NamespaceError:
-    """Make the error that an answer with a status above 299 reports, without ``secrets``."""
+    """Make the error that an answer with a status above 299 reports; omit ``secrets``."""
     try:
         reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
     except (ValueError, RecursionError):
@@ -342,7 +342,7 @@ def why_invalid(error: Exception) -> str:
 
 
 def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
-    """Return the start of a server's message, without credentials and terminal controls."""
+    """Return the start of a server's message; omit credentials, escape terminal controls."""
     shown = without_named_secrets(without_values(text[:_LONGEST], secrets))[:most]
     return "".join(
         mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
@@ -350,7 +350,7 @@ def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
 
 
 def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
-    """Return the start of an answer without credentials; nothing if it has storage options."""
+    """Return the start of an answer; omit credentials. Empty if it has storage options."""
     if _OPTIONS in data:
         return f"{len(data)} bytes with storage options"
     answer = without_values(data[:_LONGEST].decode(errors="surrogateescape"), secrets)

@@ -61,12 +61,12 @@ class ContextProvider(ABC):
 
 
 def provider_of(properties: Mapping[str, str]) -> Any:
-    """Return the provider whose class is in the properties; ``None`` without such a property.
+    """Return the provider whose class is in the properties, or ``None``.
 
     Raises
     ------
     InvalidInputError
-        The class does not exist.
+        The class is missing.
     """
     name = properties.get(f"{_PREFIX}impl")
     if not name:
@@ -100,7 +100,7 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
     "az": ("azure_endpoint", (("azure_storage_token",), ("azure_skip_signature",))),
 }
 """By scheme: the option with a store's address, and sets of options. One complete set keeps this
-machine's credentials away from the address. Other options do not override the environment."""
+machine's credentials away from the address. The environment takes precedence over other options."""
 
 _SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "aws_endpoint": (("AWS_SSE_CUSTOMER_KEY_BASE64",), "aws_sse_customer_key_base64"),
@@ -142,7 +142,7 @@ _PLAIN: Final = frozenset(
 
 
 def is_near(address: str) -> bool:
-    """Return whether an address is of this machine or link-local; names are not resolved."""
+    """Return whether an IP address is of this machine or link-local."""
     host = (urlsplit(address if "//" in address else f"//{address}").hostname or "").rstrip(".")
     try:
         found = ip_address(host if ":" in host else socket.inet_aton(host))
@@ -152,7 +152,7 @@ def is_near(address: str) -> bool:
 
 
 def refusal_of_location(location: str) -> str | None:
-    """Return why a location is not used; ``None`` if it is.
+    """Return why a location is refused; ``None`` if it is safe.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def refusal_of_location(location: str) -> str | None:
 
 
 def refusal_of_options(options: Mapping[str, object], location: str) -> str | None:
-    """Return why storage options are not used, without their values; ``None`` if they are.
+    """Return why storage options are refused; omit their values. ``None`` if they are safe.
 
     An option may be given under several names, and a store takes one of them: all are checked.
     """
@@ -250,8 +250,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
 
     Notes
     -----
-    Each call is one request on a new connection. Redirects are not followed, and answers beyond
-    64 MiB (4 GiB of query results) are refused. Picklable if the provider is.
+    Each call is one request on a new connection. Redirects, and answers beyond 64 MiB (4 GiB of
+    query results), are refused. Picklable if the provider is.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return found.to_dict() if asks_for_mapping else found
 
     def _check_vended(self, answer: object, where: str, secrets: Sequence[str]) -> None:
-        """Refuse locations and storage options that another machine must not choose."""
+        """Refuse locations and storage options that are unsafe if another machine chooses them."""
         if self._host in _LOOPBACK or self._local:
             return
         location, options = (

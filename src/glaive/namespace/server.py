@@ -1,6 +1,6 @@
 """A small server of the REST form over any catalogue, for tests and experiments.
 
-It has no accounts and no encryption: everybody who reaches its port may do everything. It therefore
+It lacks accounts and encryption: everybody who reaches its port may do everything. It therefore
 listens only on the loopback address, unless another address is given. It refuses requests of pages
 in a browser, because any page may send them. On the loopback address it also refuses requests to
 other host names than its own, because such pages may use them to hide.
@@ -75,7 +75,7 @@ class RestAdapter:
     namespace_client_properties
         Properties of the catalogue.
     session
-        Accepted as in pylance; not used.
+        Accepted as in pylance, and ignored.
     host
         Address to listen on, by default ``127.0.0.1``.
     port
@@ -84,7 +84,7 @@ class RestAdapter:
     Raises
     ------
     InvalidInputError
-        The port is not free, or the address is not one of this machine.
+        The port is in use, or the address belongs to another machine.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_name(self) -> None:
         """Refuse foreign host names: a browser would take the answer for their server's.
 
-        In this case, the browser need not report that a page sends the request.
+        In this case, the browser may hide that a page sends the request.
         """
         asked = self.headers.get("Host")
         if asked is None or not ip_address(str(self.server.server_address[0])).is_loopback:

@@ -238,7 +238,7 @@ class TableOperations(ABC):
         return self._open({"id": id_of(request, of_table=True)})
 
     def _confined(self, request: object) -> LanceDataset:
-        """Open the newest version of a table to delete its files; no symlink may lead to it."""
+        """Open the newest version of a table to delete its files; refuse symlinks to it."""
         folders.refuse_links(self.store, self._find(id_of(request, of_table=True)).folder)
         dataset = self._tagged(request)
         confine(dataset.opened.store, self.store)
@@ -458,10 +458,10 @@ class TableOperations(ABC):
         return interface.ListTableVersionsResponse(versions=versions, page_token=token)
 
     def describe_table_version(self, request: Any) -> Any:
-        """Return a version; the newest version if the request has no version.
+        """Return a version; default: the newest.
 
         Cost: one listing for the newest version. A version by number costs one request, two with V1
-        names of manifests. It needs no listing, which may be stale: clients check in this way
+        names of manifests. It avoids a listing, which may be stale: clients check in this way
         whether their commit exists.
         """
         table = self._version_root(request)
@@ -533,7 +533,7 @@ class TableOperations(ABC):
     def batch_delete_table_versions(self, request: Any) -> Any:
         """Delete the manifests of ranges of versions; a range excludes its last number.
 
-        Ranges of a clean-up never include the newest version of a table in use.
+        Ranges of a clean-up exclude the newest version of a table in use.
         """
         table = self._version_root(request)
         ranges = value(request, "ranges")
@@ -718,7 +718,7 @@ def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:
 
 
 def _named(table: ObjectStore, version: object) -> list[tuple[ManifestLocation, ObjectMeta]]:
-    """Return a complete version by its number; empty if it does not exist."""
+    """Return a complete version by its number; empty if missing."""
     number = integer_of(version) or 0
     for scheme in _SCHEMES if 0 < number < DETACHED else ():
         path = manifest_path(number, scheme)

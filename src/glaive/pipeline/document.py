@@ -34,7 +34,7 @@ def chosen_parameters(
 ) -> dict[str, Any]:
     """Return the defaults of a file, replaced by the values of a run.
 
-    Strings become the type of the default. Messages do not show the values of ``credentials``.
+    Strings become the type of the default. Messages hide the values of ``credentials``.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
     Raises
     ------
     OptionError
-        A parameter does not exist.
+        A parameter is unknown.
     """
     if isinstance(value, dict):
         return {

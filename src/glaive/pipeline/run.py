@@ -57,7 +57,7 @@ def dataset_facts(
 ) -> dict[str, int] | None:
     """Return ``version``, ``rows`` and ``bytes`` of the newest version.
 
-    Return ``None`` if the dataset does not exist. Cost: one or two requests.
+    Return ``None`` if the dataset is missing. Cost: one or two requests.
     """
     opened = _opened(uri, storage, branch)
     if opened is None:
@@ -72,7 +72,7 @@ def dataset_facts(
 def sample_of(
     uri: str, storage: Mapping[str, str], branch: str | None = None
 ) -> dict[str, list[Any]] | None:
-    """Return ``columns`` and a few ``rows`` as short strings; ``None`` without a dataset."""
+    """Return ``columns`` and a few ``rows`` as short strings; ``None`` for a missing dataset."""
     opened = _opened(uri, storage, branch)
     if opened is None:
         return None
@@ -101,7 +101,7 @@ class PlannedStep:
     after
         Steps that must run before.
     reads, writes
-        Datasets by name, with their present version; ``None`` if a dataset does not exist yet.
+        Datasets by name, with their present version; ``None`` for a future dataset.
     done
         Whether the run to continue has done the step.
     """
@@ -126,7 +126,7 @@ def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedSte
     Raises
     ------
     OptionError
-        A step reads a dataset that does not exist and that earlier steps do not write.
+        A step reads a missing dataset, and no earlier step writes it.
 
     Notes
     -----
@@ -205,7 +205,7 @@ class ExpectingStep(Step):
             raise OptionError("quarantine: name another dataset, not the target of the step")
 
     def expectations(self) -> Expectations | None:
-        """Return the conditions; None without conditions."""
+        """Return the conditions, or ``None``."""
         return Expectations.of(
             self.expect, self.on_violation, has_quarantine=self.quarantine is not None
         )
@@ -228,8 +228,8 @@ class ExpectingStep(Step):
         -----
         For ``fail`` the conditions are part of the query. Otherwise Spark caches the frame until
         the block ends, and counts the violating rows first. If a cluster loses the cached frame,
-        the step fails: after a second computation, other rows might meet the conditions. If the
-        job of the step has already made its version, the frame is not computed, because the query
+        the step fails: after a second computation, other rows might meet the conditions. If the job
+        of the step has already made its version, the frame is left unevaluated, because the query
         may return other rows now.
         """
         from glaive.spark.frame_writing import checkpointed
@@ -427,8 +427,8 @@ def run(
     OptionError
         A dataset is missing, or the keys or parameters of a finished step have changed.
     GlaiveError
-        A step failed; the record names it. A second call continues at this step, and does not
-        repeat the commits of its job.
+        A step failed; the record names it. A second call continues at this step, and keeps the
+        commits of its job.
 
     Notes
     -----
@@ -490,8 +490,8 @@ def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
 def _has_committed(pipeline: Pipeline, record: RunRecord, name: str) -> bool:
     """Return whether a job of a step made a version, even if the record lacks it.
 
-    This includes a version of bad records alone: the job would not put other records aside.
-    It takes one or two requests for each dataset.
+    This includes a version of bad records alone: the job would skip other bad records. It takes one
+    or two requests for each dataset.
     """
     step = pipeline.steps.get(name)
     job = _job_id(pipeline, record, name)

@@ -54,7 +54,7 @@ class StepContext:
     name
         Name of the step.
     job_id
-        Id of this step of this run. Jobs with this id that were committed are not repeated.
+        Id of this step of this run. Jobs with this id are committed once.
     datasets
         URIs by name.
     parameters
@@ -80,7 +80,7 @@ class StepContext:
     again: bool = True
 
     def table(self, name: str, branch: str | None = None) -> LanceTable:
-        """Open a dataset as a table; a branch that does not exist starts at the newest version.
+        """Open a dataset as a table; a missing branch is created at the newest version.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class StepContext:
         return main.forBranch(branch)
 
     def dataset(self, name: str, branch: str | None = None) -> LanceDataset:
-        """Open a dataset at its newest version, without Spark.
+        """Open a dataset at its newest version in this process.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Step(ABC):
 
     @property
     def branch_written(self) -> str | None:
-        """The branch of the datasets that the step writes; None for the main branch."""
+        """The branch of the datasets that the step writes; ``None`` for the main branch."""
         branch: str | None = getattr(self, "branch", None)
         return branch
 
@@ -187,7 +187,7 @@ class Step(ABC):
 
     @property
     def shown(self) -> str:
-        """The summary without passwords and keys of URLs: for plans, records and reports."""
+        """The summary for plans, records and reports; passwords and keys of URLs are removed."""
         return GlaiveError.without_secrets(self.summary())
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Step(ABC):
         Raises
         ------
         GlaiveError
-            The step failed; nothing or all of its commit is visible.
+            The step failed. Its commit is atomic: it may be visible as a whole.
         """
 
 
@@ -244,7 +244,7 @@ def datasets_of(query: str, datasets: Collection[str]) -> tuple[str, ...]:
     Raises
     ------
     OptionError
-        ``query`` is not a query; the message begins with ``query``.
+        ``query`` is another statement than a query; the message begins with ``query``.
     MissingDependencyError
         sqlglot is not installed.
     """
@@ -272,12 +272,12 @@ _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def check_function(name: str) -> None:
-    """Refuse a string that does not name a function.
+    """Check that a string names a function.
 
     Raises
     ------
     OptionError
-        ``name`` does not have the form ``module:function``.
+        ``name`` differs from the form ``module:function``.
     """
     if not _FUNCTION.fullmatch(name):
         raise OptionError(f"function: expected 'module:function', found {name!r:.60}")
@@ -289,7 +289,7 @@ def function_named(name: str) -> Callable[..., Any]:
     Raises
     ------
     OptionError
-        The module or the function does not exist.
+        The module or the function is missing.
     """
     module_name, _, function_name = name.partition(":")
     try:
@@ -325,7 +325,7 @@ class Pipeline:
         Values of this run, by name.
     credentials
         Names of parameters that may be secret: in settings of stores, and in passwords and keys of
-        URLs. Records of a run do not have them.
+        URLs. Records of a run omit them.
     datasets
         URIs by name; local paths are absolute.
     storage
@@ -367,7 +367,7 @@ class Pipeline:
 
     @property
     def shown_parameters(self) -> dict[str, Any]:
-        """The parameters that are not secret: for records and messages."""
+        """The public parameters: for records and messages."""
         shown = self.parameters.items()
         return {name: value for name, value in shown if name not in self.credentials}
 
@@ -455,7 +455,7 @@ class StepRecord:
         Counts that the step returned, such as ``rows``.
     before, after_it
         ``version``, ``rows`` and ``bytes`` of the datasets that it writes, by name; null for a
-        dataset that does not exist.
+        missing dataset.
     sample
         Columns and a few rows, as strings, of the first of these datasets.
     error
@@ -488,7 +488,7 @@ class RunRecord:
     pipeline
         Name of the pipeline.
     parameters
-        Parameters that are not secret, by name.
+        Public parameters, by name.
     state
         ``waiting``, ``running``, ``done`` or ``failed``.
     started, ended
@@ -543,7 +543,7 @@ class Runs:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Self:
-        """Return the runs of a pipeline; their folder may not exist yet."""
+        """Return the runs of a pipeline; their folder may be missing."""
         return cls(open_store(pipeline.runs, dict(pipeline.storage) or None))
 
     def start(self, pipeline: Pipeline, run_id: str | None = None) -> RunRecord:
@@ -566,7 +566,7 @@ class Runs:
         return record
 
     def find(self, run_id: str) -> RunRecord | None:
-        """Return the record of a run; None if it does not exist."""
+        """Return the record of a run, or ``None``."""
         try:
             data = self.store.get(_path(_checked(run_id)))
         except ObjectNotFoundError:
@@ -757,7 +757,7 @@ def render_report(pipeline: Pipeline, record: RunRecord) -> str:
     pipeline
         The pipeline, whose name and description are at the head of the page.
     record
-        The record of the run, finished or not.
+        The record of the run; it may be unfinished.
     """
     states = {name: step.state for name, step in record.steps.items()}
     after = {name: step.after for name, step in record.steps.items()}

@@ -134,7 +134,7 @@ class SqlStep(ExpectingStep):
     write_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
-        """Refuse a statement that is not a query."""
+        """Check that the statement is a query."""
         super().check()
         datasets_of(self.query, {})
 
@@ -401,7 +401,7 @@ class OptimizeStep(TableStep):
     options: Mapping[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse options that clustering does not have."""
+        """Refuse options that clustering lacks."""
         others = set(self.options or ()) - {"target_rows_per_fragment"}
         if self.cluster_by and others:
             raise OptionError(
@@ -585,7 +585,7 @@ class PythonStep(Step):
     ----------
     function
         ``module:function``; the function returns counts by name, or ``None``. Give its jobs the
-        ``job_id`` of the context, so that a continued run does not repeat them.
+        ``job_id`` of the context, so that a continued run skips finished jobs.
     inputs, outputs
         Datasets that the function reads and writes.
     arguments
@@ -598,7 +598,7 @@ class PythonStep(Step):
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
-        """Refuse a string that does not name a function."""
+        """Check that the string names a function."""
         check_function(self.function)
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
@@ -619,7 +619,7 @@ class PythonStep(Step):
         Raises
         ------
         OptionError
-            The function does not exist, or it returned another type.
+            The function is missing, or it returned another type.
         """
         returned: Any = function_named(self.function)(context, **(self.arguments or {}))
         if returned is None:
