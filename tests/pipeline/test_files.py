@@ -459,7 +459,7 @@ def test_what_a_failed_run_says_is_written_out_and_its_advice_quoted(tmp_path: P
         assert [mark for mark in failed.output if not mark.isprintable() and mark != "\n"] == []
         assert "a \\x1b[2J\\nGo on/shop.toml" in failed.output
     advice = failed.output.splitlines()[-1]
-    assert advice.startswith("Go on with: glaive pipeline run '")
+    assert advice.startswith("Continue with: glaive pipeline run '")
     assert advice.endswith("/shop.toml' --resume")
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glaive.ingestion.sources import SourceFile, SourceFormat
 
 _BATCH_BYTES = 64 << 20
+_KIND = click.Choice(sorted(set(KINDS.values())))
 
 
 @command(
@@ -33,8 +34,10 @@ _BATCH_BYTES = 64 << 20
 @click.argument("source")
 @click.argument("target")
 @storage_option
-@click.option("--from", "source_kind", type=click.Choice(sorted(set(KINDS.values()))))
-@click.option("--to", "target_kind", type=click.Choice(sorted(set(KINDS.values()))))
+@click.option(
+    "--from", "source_kind", type=_KIND, help="Format of SOURCE. Default: from its suffix."
+)
+@click.option("--to", "target_kind", type=_KIND, help="Format of TARGET. Default: from its suffix.")
 @options_of(SCAN, "columns", "filter")
 @click.option("--format-version", help="Format version of a Lance target, such as 2.1.")
 @click.option("--overwrite", is_flag=True, help="Replace a target that exists.")
@@ -53,11 +56,11 @@ def convert(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark. Files of a folder give their rows once each, also
-    where links lead to them, but not those in folders behind links. The result has the columns of
-    all files, of types that hold the values of all, and columns for folders such as day=1. A name
-    that JSON has only beyond 4 MiB is an error.
-    Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
+    One process converts batch by batch, in bounded memory. If SOURCE is a folder, its files become
+    one TARGET. It has the columns of all files, types that hold all values, and a column for
+    folders such as day=1. Each file is read once, also if several symlinks name it; symlinks to
+    folders are skipped. Columns of JSON come from the first 4 MiB of each file; a later new name is
+    an error. Blobs stay blobs in a Lance TARGET and become bytes in other formats.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if filter is not None and have != "lance":
@@ -107,7 +110,7 @@ def _kind(path: str, option: str) -> str:
 def _reader(
     source: str, kind: str, columns: Any, condition: str | None, storage: dict[str, str] | None
 ) -> tuple[pa.RecordBatchReader, pa.Schema]:
-    """Rows of the source, and their columns as a dataset holds them: blobs are no mere bytes."""
+    """Return the rows of the source, and their columns as for a dataset, with blobs marked."""
     if kind != "lance" and not Path(source).exists():
         raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
     if kind == "lance":
@@ -154,7 +157,7 @@ def _reader(
 def _columns_of(
     source: str, files: list[SourceFile], source_format: SourceFormat, columns: list[str] | None
 ) -> pa.Schema:
-    """The columns of all files and of the names of folders; the types hold the values of all."""
+    """Return the columns of all files and of names of folders; the types hold all values."""
     from glaive.errors import SchemaError
     from glaive.ingestion.plan import columns_of_folders, reconcile, schema_of, with_folders
 
@@ -178,7 +181,7 @@ def _columns_of(
 
 
 def _files_of(source: str) -> list[SourceFile]:
-    """A file, or those below a folder by name, each once; folders behind links are left out."""
+    """Return a file, or the files below a folder by name, each once; skip symlinks to folders."""
     from glaive.ingestion.sources import files_in, local_file
 
     if not Path(source).is_dir():
@@ -190,7 +193,7 @@ def _files_of(source: str) -> list[SourceFile]:
 
 
 def write_file(reader: pa.RecordBatchReader, target: Path, kind: str) -> int:
-    """Write rows to a file, which takes the place of one there is; returns their number."""
+    """Write rows to a file, which replaces an existing one; return the number of rows."""
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -240,7 +243,7 @@ _INGEST = "glaive.ingestion.job:ingest"
 )
 @options_of(_INGEST, "bad_records", "job_id")
 @click.option(
-    "--master", help="Run on this Spark, such as spark://host:7077; else in this process."
+    "--master", help="Spark cluster to run on, such as spark://host:7077. Default: this process."
 )
 @click.option(
     "--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."
@@ -267,8 +270,8 @@ def ingest(
     """Write the rows of SOURCE... as one new version of DATASET.
 
     SOURCE is a file, a folder, a pattern (** matches across folders) or a URI of an object store.
-    The work is cut into tasks, which run on the cores of this machine or on Spark; one commit at
-    their end makes the version.
+    The work is cut into tasks, which run on the cores of this machine, or on Spark with --master.
+    One commit at the end makes the version.
     """
     reader_options: dict[str, object] = dict(pairs_of("--option", options))
     if null is not None:
@@ -321,7 +324,7 @@ def _on_spark(
     conf: dict[str, str],
     keywords: dict[str, Any],
 ) -> IngestResult:
-    """Run the tasks on Spark, without its log."""
+    """Run the tasks on Spark; hide its log."""
     from glaive.cli.progress import steps_of_spark
     from glaive.spark import ingest
 

@@ -1,4 +1,4 @@
-"""``glaive inspect``: the layout of a file or dataset, without decoding values."""
+"""``glaive inspect``: the layout of a file or dataset, from metadata only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_columns(
     Raises
     ------
     ColumnNotFoundError
-        No file has a column of this name; the message suggests close names.
+        The column is missing in all files; the message suggests close names.
     """
     from glaive.file.layout import FileLayout
 
@@ -110,7 +110,7 @@ def print_tree(
     Parameters
     ----------
     pages
-        Whether to print pages; None prints them if there are few.
+        Whether to print pages; ``None`` prints them if there are few.
     """
     from glaive.file.layout import FileLayout
 
@@ -126,7 +126,7 @@ def print_tree(
 
 
 def _line(name: str, *details: str, style: str = "bold") -> Text:
-    """A name and details. Not markup, as names may contain brackets."""
+    """Return a line of a name and details, as plain text: names may contain brackets."""
     suffix = ("  " if details else "") + "  ".join(filter(None, details))
     return Text.assemble((visible(name), style), visible(suffix))
 
@@ -262,7 +262,7 @@ def _add_page(tree: Tree, number: int, page: PageInfo) -> None:
 
 
 def _add_buffers(tree: Tree, buffers: Sequence[BufferLocation], singular: str) -> None:
-    """A line for each of the first buffers, and one for the others."""
+    """Add a line for each of the first buffers, and one for the others."""
     for buffer in buffers[:MAX_LINES]:
         tree.add(_line(buffer.kind, *_extent(buffer), style="cyan"))
     _add_omitted(tree, len(buffers), singular)
@@ -279,7 +279,7 @@ def _number_of_parts(node: EncodingNode) -> int:
 
 
 def _add_encoding(tree: Tree, role: str, node: EncodingNode, lines: Iterator[int]) -> None:
-    """An encoding and its parts, as long as there are lines left."""
+    """Add an encoding and its parts, as long as there are lines left."""
     if next(lines, None) is None:
         return
     settings = [f"{key}={_short(value)}" for key, value in node.settings.items()]
@@ -313,14 +313,14 @@ MOST_COLUMNS: Final = 10
 """Columns with a place of their own, the largest; the others share one."""
 
 DROPPED: Final = "dropped or replaced"
-"""Bytes of columns that this version does not have; compaction leaves them out."""
+"""Bytes of columns that this version lacks; compaction leaves them out."""
 
 MOST_VERSIONS: Final = 30
 """Versions that are drawn, the newest."""
 
 
 def dataset_view(layout: DatasetLayout, versions: Sequence[Mapping[str, Any]]) -> str:
-    """HTML of two tables.
+    """Return HTML of two tables.
 
     Parameters
     ----------
@@ -400,7 +400,7 @@ def _is_read(fragment: FragmentLayout) -> bool:
 
 
 def _bytes_by_column(fragment: FragmentLayout) -> Counter[str | None]:
-    """Bytes by column of the dataset; None: of none."""
+    """Return bytes by column of the dataset; ``None`` is for dropped columns."""
     sizes: Counter[str | None] = Counter()
     for file in fragment.files:
         for column in file.layout.columns if file.layout is not None else ():
@@ -505,7 +505,7 @@ def _file(
 def render_page(
     layout: FileLayout | DatasetLayout, versions: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """Return the HTML of the page; ``versions`` are those of a dataset, which gets a view."""
+    """Return the HTML of the page; a dataset also gets a view of its ``versions``."""
     data = page_data(layout)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # Escaped so that names cannot end the script element.
@@ -540,27 +540,27 @@ def write_page(
 )
 @click.argument("path", metavar="FILE_OR_DATASET")
 @storage_option
-@click.option("--columns", help="Columns to show, such as 'carrier,meta'; all when omitted.")
+@click.option("--columns", help="Columns to show, such as 'carrier,meta'. Default: all.")
 @click.option(
     "--largest",
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Print only this many columns, the largest ones; 0 prints all.",
+    help="Number of columns to print, the largest first; 0 prints all.",
 )
 @click.option(
     "--pages/--no-pages",
     default=None,
-    help="Print pages with encodings and buffers; by default if there are at most 24 pages.",
+    help="Print pages with encodings and buffers. Default: if there are at most 24 pages.",
 )
 @click.option(
     "--files",
     type=click.IntRange(min=0),
     default=8,
     show_default=True,
-    help="Read the metadata of this many data files of a dataset, the first ones; 0: none.",
+    help="Number of data files of a dataset whose metadata is read, from the first.",
 )
-@click.option("--version", type=int, help="The version of a dataset; the newest when omitted.")
+@click.option("--version", type=int, help="The version of a dataset. Default: the newest.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -602,7 +602,7 @@ def inspect(
 def _layout(
     path: str, version: int | None, files: int, storage: dict[str, str] | None, *, history: bool
 ) -> tuple[FileLayout | DatasetLayout, list[dict[str, Any]]]:
-    """Describe a file, or else the dataset at this path, and with ``history`` its versions."""
+    """Describe a file, or else the dataset at this path; with ``history`` also its versions."""
     from glaive.dataset.layout import dataset_layout
     from glaive.dataset.open import dataset as open_dataset
     from glaive.errors import DataFileMissingError, DatasetNotFoundError, OptionError, StoreError

@@ -1,7 +1,7 @@
 """The ``glaive`` command and its sub-commands, which other modules have by topic.
 
-A sub-command is imported when it is called, so that ``glaive --help`` does not import Arrow or
-Spark. A ``GlaiveError`` is printed as one line, and the indented ones below it, with exit code 1.
+A sub-command is imported when it is called, which keeps ``glaive --help`` free of Arrow and Spark.
+A ``GlaiveError`` is printed as one line, with indented lines below, and exit code 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULES = {
         "head": "Print the first rows of a dataset.",
         "scan": "Print or export rows of a dataset.",
         "schema": "Print the columns of a dataset.",
-        "search": "Search texts or nearest vectors.",
+        "search": "Search for words, or for the nearest vectors.",
         "take": "Print rows by position.",
     },
     "versions": {
@@ -42,12 +42,12 @@ _MODULES = {
         "versions": "List the versions of a dataset.",
     },
     "maintenance": {
-        "adviser": "Try encodings of each column: bytes, and time to read.",
-        "cleanup": "Delete old versions and files that nothing uses.",
+        "adviser": "Compare encodings of each column: bytes, and time to read.",
+        "cleanup": "Delete old versions and unused files.",
         "compact": "Merge small files and remove deleted rows.",
         "doctor": "Check the installation: versions, kernels, Java, access to a store.",
         "index": "List, build, update or drop indices.",
-        "repair": "Make the newest sound version the current one.",
+        "repair": "Repair a damaged dataset: drop indices, or restore a sound version.",
         "verify": "Check all files of all versions.",
         "warmup": "Compile all kernels, so that later processes start fast.",
     },
@@ -58,7 +58,7 @@ _MODULES = {
     "inspect": {"inspect": "Show the layout of a file or dataset in bytes."},
     "pipeline": {
         "demo": "Convert real files to datasets with Spark, and read them back.",
-        "pipeline": "Run the steps that a file names, on Spark; plan, status, report.",
+        "pipeline": "Run the steps of a file on Spark; print plan, status or report.",
     },
 }
 """Name and summary of every sub-command, by module."""
@@ -67,10 +67,10 @@ COMMANDS = {name: said for commands in _MODULES.values() for name, said in comma
 
 
 class _VisibleFormatter(logging.Formatter):
-    """Messages of logs in one line each, as those of errors."""
+    """Format a message of a log as one line, like errors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         return in_lines(super().format(record))
 
 
@@ -102,12 +102,12 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list for ``--help`` without importing any command."""
+        """Write the list for ``--help`` from names alone."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the sub-command; errors of glaive become messages without traceback."""
+        """Run the sub-command; errors of glaive become short messages."""
         if logging.lastResort is not None:  # prints warnings where nobody has set up logging
             logging.lastResort.setFormatter(_VisibleFormatter())
         try:
@@ -139,7 +139,7 @@ class Commands(click.Group):
 
 
 def _with_options(message: str, command: click.Command | None) -> str:
-    """A message in which arguments of Python are the options of a command: ``mode='append'``."""
+    """Replace arguments of Python in a message by options of a command: ``mode='append'``."""
     head, line, excerpt = message.partition("\n")
     head = re.sub(r"reader_options=\{'(\w+)': ('[^']*')\}", r"\1=\2", head)
     for option in command.params if command is not None else ():
@@ -165,20 +165,20 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 )
 @click.version_option(package_name="glaive", message="glaive %(version)s")
 def cli() -> None:
-    """Lance datasets: write them, look into them, search them. Few commands need Spark."""
+    """Write, read, search and maintain Lance datasets. Only pipelines and the demo need Spark."""
 
 
 def print_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print an error that no command expected; its message may be about a stranger's names."""
+    """Print an unexpected error; escape its message, which may have untrusted names."""
     for part in traceback.format_exception(kind, error, trace):
         for line in part.rstrip("\n").split("\n"):
             say(public(line), err=True)
 
 
 def main() -> None:
-    """Run the command line; exit silently if the reader of the output pipe ended."""
+    """Run the command line; exit silently if the reader of the output pipe has ended."""
     sys.excepthook = print_traceback
     warnings.showwarning = _show_warning
     write_out_others()

@@ -72,13 +72,13 @@ def compact(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
 @click.option(
     "--older-than-days",
     type=click.FloatRange(min=0),
-    help="Delete versions older than this; two weeks when nothing is given.",
+    help="Delete versions older than this. Default: 14, or all ages with --keep.",
 )
 @options_of(_CLEANUP, "retain_versions", flags=["--keep"])
 @options_of(_CLEANUP, "delete_unverified")
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted, and why.")
 @click.option(
-    "--max-files", default=1000, show_default=True, help="Files listed by a dry run at most."
+    "--max-files", default=1000, show_default=True, help="Maximum number of files to list."
 )
 def cleanup(
     at: LanceDataset,
@@ -89,9 +89,9 @@ def cleanup(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Delete old versions of DATASET, and files that no version uses.
+    """Delete old versions of DATASET, and unused files.
 
-    The newest version, tagged ones, and those that branches start from are kept.
+    The newest version, tagged versions, and versions that branches start from stay.
     """
     from glaive.dataset.cleanup import age_of
 
@@ -163,7 +163,10 @@ def index(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """List the indices of DATASET, with rows that they do not cover; or change one."""
+    """List the indices of DATASET with the numbers of rows that they cover and lack.
+
+    With --column, build an index; with --update, bring all up to date; with --drop, drop one.
+    """
     if sum([column is not None, update, drop is not None]) > 1:
         raise click.UsageError("give one of --column, --update and --drop")
     if column is not None:
@@ -204,12 +207,15 @@ BAR = 20
     versioned=True,
 )
 @options_of(SCAN, "columns")
-@options_of(SCAN, "limit", flags=["--rows"], default=100_000, show_default=True)
+@options_of(
+    SCAN, "limit", flags=["--rows"], default=100_000, show_default=True, help="Rows to write."
+)
 def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     """Write the first rows of each column of DATASET with each encoding, and read them back.
 
-    In a temporary folder; the dataset stays as it is. Times are of this machine, the best of three.
-    Set an encoding with `lance-encoding:compression` in the metadata of a field.
+    The files are temporary, and the dataset stays as it is. Times are measured on this machine; the
+    best of three is shown. To choose an encoding, set `lance-encoding:compression` in the metadata
+    of a field.
     """
     from glaive.io.failures import spilling
 
@@ -251,7 +257,7 @@ def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
 def _tried(
     column: pa.Table, encoding: str, options: dict[str, Any], folder: Path
 ) -> dict[str, Any] | None:
-    """Bytes and time of one column with one encoding; None if the column cannot have it."""
+    """Return bytes and time of a column in an encoding; ``None`` if they do not fit."""
     from glaive.errors import GlaiveError
     from glaive.file import LanceFileReader, LanceFileWriter
 
@@ -279,7 +285,7 @@ def _tried(
 # --- ``verify`` and ``repair``: what is damaged, and what can be saved ---------------------
 
 _FOLDERS = ("_deletions", "_indices", "data")
-"""Where files lie that a version must name to use them."""
+"""Folders of the files that a version has to name."""
 
 
 @command(
@@ -289,14 +295,14 @@ _FOLDERS = ("_deletions", "_indices", "data")
     opens=False,
 )
 @click.option("--deep", is_flag=True, help="Decode all values, too.")
-@click.option("--newest", is_flag=True, help="Only the newest version, not all that are kept.")
+@click.option("--newest", is_flag=True, help="Check only the newest version.")
 def verify(
     dataset: str, *, storage_options: tuple[str, ...], deep: bool, newest: bool, as_json: bool
 ) -> None:
-    """Check DATASET: of every version its manifest, data files, deletions, row ids and indices.
+    """Check the manifest, data files, deletions, row ids and indices of all versions of DATASET.
 
-    Versions of branches, too. Files that have checksums are read and compared with them. Lists
-    files that no version uses. Changes nothing. Exit code 1 if something is damaged.
+    This includes versions of branches. Files with checksums are read and compared. Unused files are
+    listed. The check only reads. Exit code: 1 if something is damaged.
     """
     at = opened_newest(dataset, storage_options)
     problems = 0
@@ -319,7 +325,7 @@ def verify(
 
 
 def opened_newest(dataset: str, storage_options: tuple[str, ...]) -> LanceDataset:
-    """The newest version; what to do if its manifest cannot be read."""
+    """Open the newest version; say what to do if its manifest is unreadable."""
     from glaive.errors import CorruptFileError, NotLanceError
 
     try:
@@ -349,7 +355,7 @@ def _found(at: LanceDataset, uri: str, *, deep: bool, newest: bool) -> Iterator[
 
 
 def _unused(branches: list[LanceDataset]) -> list[int]:
-    """Sizes of the files that no version of any branch names, and versions must name."""
+    """Return the sizes of the files that belong to no version of any branch."""
     names = ["base_uri", "path"]
     used = {
         tuple(row.values())
@@ -392,11 +398,9 @@ def _described(problems: list[Problem], version: int | str, uri: str) -> Iterato
     "--drop-fragments",
     "drop",
     is_flag=True,
-    help="Keep the newest version without its damaged fragments, not an older version.",
+    help="Drop damaged fragments of the newest version instead of restoring an older version.",
 )
-@click.option(
-    "--apply", is_flag=True, help="Do it; without this option, only say what would be done."
-)
+@click.option("--apply", is_flag=True, help="Repair the dataset. By default, only print the plan.")
 def repair(
     dataset: str,
     *,
@@ -408,10 +412,10 @@ def repair(
 ) -> None:
     """Find what can be saved of DATASET and, with --apply, make that the current version.
 
-    Damaged indices are dropped, and no rows are lost. Otherwise the newest sound version is
-    restored, or with --drop-fragments the newest version is kept without the fragments that are
-    damaged. Nothing is deleted: the damaged versions stay, and can be read as far as they are
-    sound. Exit code 1 if nothing can be saved.
+    If only indices are damaged, they are dropped, and all rows stay. Otherwise the newest sound
+    version is restored. With --drop-fragments, the newest version stays and loses only its damaged
+    fragments. The damaged versions stay on disk; their sound parts can still be read. Exit code: 1
+    if all is lost.
     """
     at = opened_newest(dataset, storage_options)
     rows = at.count_rows()
@@ -500,7 +504,7 @@ def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
 
 
 def _outcome(facts: dict[str, Any], rows: int, *, applied: bool) -> str:
-    """The last line; ``rows`` are those of the newest version as its manifest counts them."""
+    """Return the last line; ``rows`` is the number in the manifest of the newest version."""
     sound, kept = facts["sound_version"], facts["rows"]
     if not facts["damaged"]:
         return f"version {sound}, the newest, is sound: nothing to do"
@@ -535,9 +539,9 @@ OPTIONAL = (
 @click.argument("location", required=False)
 @storage_option
 def doctor(location: str | None, *, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """Check versions, kernels and Java; and whether LOCATION can be read. Changes nothing.
+    """Check installed packages, kernels and Java, and whether LOCATION can be read.
 
-    Exit code 1 if something that is needed does not work.
+    The check only reads. Exit code: 1 if a required part fails.
     """
     storage = storage_pairs(storage_options)
     if storage and location is None:
@@ -617,8 +621,9 @@ def _location(location: str, storage: dict[str, str] | None) -> dict[str, Any]:
 def warmup(*, quiet: bool) -> None:
     """Compile all kernels and cache them, so that later processes start fast.
 
-    Does nothing where their machine code is installed, as wheels have it. The cache is beside the
-    sources, or in the folder GLAIVE_KERNEL_CACHE. Takes about a minute of one core.
+    Needed only for installations from source: wheels have compiled kernels. This takes about a
+    minute of one core. The cache is in the folder that GLAIVE_KERNEL_CACHE names;
+    by default in the folder of the package.
     """
     from rich.console import Console
     from rich.progress import Progress

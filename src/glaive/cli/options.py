@@ -1,4 +1,4 @@
-"""Arguments and options of commands, most of them of option sets; and opening the dataset named."""
+"""Arguments and options of commands, most of them from option sets, and opening of the dataset."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCAN: Final = "glaive.scan.options:ScanOptions"
 SESSION: Final = "glaive.spark.launch:session"
 
 _DIGITS = 20
-"""Of the largest number of 64 bits."""
+"""Digits of the largest number of 64 bits."""
 
 storage_option = click.option(
     "--storage-option",
@@ -44,8 +44,8 @@ storage_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help=(
-        "An option of the object store, such as region=eu-west-1, or what a dataset may read "
-        "elsewhere, such as allow_external_blobs=s3://media; may be repeated."
+        "An option of the object store, such as region=eu-west-1, or a permission to read other "
+        "locations, such as allow_external_blobs=s3://media; may be repeated."
     ),
 )
 json_option = click.option(
@@ -54,7 +54,7 @@ json_option = click.option(
 version_option = click.option(
     "--version",
     metavar="NUMBER|TAG",
-    help="The version: its number, a tag, or branch:number; the newest when omitted.",
+    help="The version: a number, a tag, or branch:number. Default: the newest.",
 )
 
 
@@ -126,6 +126,7 @@ def _made(where: str, name: str, flags: Sequence[str], settings: dict[str, Any])
     default = defaults_of(described)[name]
     default = None if default is Parameter.empty or default == () else default
     text = " ".join(entries_of(described).get(name, "").partition("\n")[2].split())
+    text = re.sub(r"; in Python .*?(?=[.] |[.]$)", "", text)
     text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
     made: dict[str, Any] = {"default": default, "help": text}
     if kind is SWITCH:
@@ -165,8 +166,8 @@ def command(
     lines
         Examples.
     opens
-        Whether the function gets the opened dataset. False: it gets the place and the options of
-        the store. None: the command has no DATASET.
+        Whether the function gets the opened dataset. False: it gets the location and the options of
+        the store. ``None``: the command lacks DATASET.
     versioned
         Whether the command has ``--version``, at which it opens the dataset.
     """
@@ -197,7 +198,7 @@ def opened(
     Raises
     ------
     click.BadParameter
-        A storage option is not KEY=VALUE.
+        A storage option differs from the form KEY=VALUE.
     """
     from glaive.dataset.open import dataset as open_dataset
 
@@ -206,23 +207,23 @@ def opened(
 
 
 def storage_pairs(storage_options: Sequence[str]) -> dict[str, str] | None:
-    """What ``--storage-option`` was given; None if it was not.
+    """Return the values of ``--storage-option``; ``None`` if empty.
 
     Raises
     ------
     click.BadParameter
-        One is no KEY=VALUE.
+        A value differs from the form KEY=VALUE.
     """
     return pairs_of("--storage-option", storage_options) or None
 
 
 def pairs_of(option: str, texts: Sequence[str], form: str = "KEY=VALUE") -> dict[str, str]:
-    """What an option that may be repeated was given.
+    """Return the values of a repeatable option.
 
     Raises
     ------
     click.BadParameter
-        One is no KEY=VALUE. It is not shown: it may be a password.
+        A value differs from the form KEY=VALUE. The message omits it: it may be a password.
     """
     pairs = {}
     for number, text in enumerate(texts, 1):

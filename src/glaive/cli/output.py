@@ -47,30 +47,28 @@ _HIDDEN = {
 
 
 def visible(text: str) -> str:
-    """The text in one line with control characters written out: a terminal would obey those in
-    names and values of a dataset, and a line break in one begins what looks like another line.
-    """
+    """Return a text in one line, with escaped control characters."""
     return text.translate(_HIDDEN)
 
 
 def in_lines(text: object) -> str:
-    """A message as a terminal shows it: only the indented lines of a message stay lines."""
+    """Return a message for a terminal: only its indented lines stay lines."""
     return "\n  ".join(map(visible, public(text).split("\n  ")))
 
 
 def public(text: object) -> str:
-    """A message or the name of a place, without the passwords and keys of its URLs.
+    """Remove the passwords and keys of URLs from a message or a location.
 
-    Not for values of rows, which are shown as they are.
+    Values of rows are shown as they are.
     """
     return GlaiveError.without_secrets(str(text))
 
 
 def write_out_others() -> None:
-    """Have the streams of this process write characters out that their encoding lacks.
+    """Escape characters that the encoding of an output stream lacks.
 
-    Such as those of a terminal in Latin-1, or of a pipe on Windows; and bytes in names of files
-    that are no text, which a terminal might obey.
+    Examples are a terminal in Latin-1, or a pipe on Windows. Bytes in file names that are invalid
+    UTF-8 are escaped, too: a terminal might obey them.
     """
     codecs.register_error("glaive.cli", _written_out)
     for stream in (sys.stdout, sys.stderr):
@@ -79,9 +77,9 @@ def write_out_others() -> None:
 
 
 def leave_unprinted() -> None:
-    """Have what could not be printed, as to a full disk, not be tried again as the process ends.
+    """Discard output that failed, as on a full disk, before the process ends.
 
-    The interpreter would print a second error, and end with a code of its own.
+    Otherwise the interpreter would try again, print a second error, and choose the exit code.
     """
     output: TextIO | None = sys.stdout
     if output is None:
@@ -103,23 +101,22 @@ def _written_out(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print a line; control characters are written out."""
+    """Print a line; escape control characters."""
     click.echo(visible(str(text)), err=err)
 
 
 def examples(*lines: str) -> str:
-    """Return an epilog for a command's help, which click does not rewrap."""
+    """Return an epilog for a command's help, with line breaks that click keeps."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 @contextmanager
 def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
-    """A file to write beside ``path``, which takes its place when the block ends.
+    """Yield a temporary file in the folder of ``path``, which replaces it when the block ends.
 
-    An error of the system without the name of a file is one of writing it: what is read meanwhile
-    has its own errors. Nobody knows its name before, so that none can have put a link there. What
-    is no file, such as a pipe or ``/dev/stdout``, is not replaced; with ``or_itself`` it is what is
-    to be written.
+    The name of the temporary file is random, which defeats prepared symlinks. An ``OSError`` that
+    lacks a file name is an error of this file. Pipes and devices such as ``/dev/stdout`` stay: with
+    ``or_itself`` the block writes to them, otherwise they are refused.
     """
     from glaive.io.local_sink import temporary_path
 
@@ -168,7 +165,7 @@ def human_bytes(count: float) -> str:
 
 
 def json_line(value: object) -> str:
-    """One line of JSON; numbers that JSON does not have become null."""
+    """Return one line of JSON; numbers that JSON lacks become null."""
     return json.dumps(_finite(value), default=_plain, ensure_ascii=False, allow_nan=False)
 
 
@@ -190,7 +187,7 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
 def print_records(
     rows: Sequence[Mapping[str, Any]], titles: Sequence[str] | Mapping[str, str], *, as_json: bool
 ) -> None:
-    """Print rows as JSON, or those of their keys that have a title as a table."""
+    """Print rows as JSON, or the keys with a title as a table."""
     if as_json:
         for row in rows:
             print_json(row)
@@ -233,9 +230,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def width_of_output() -> int | None:
-    """Width of what is printed; None: that of the terminal. Others do not wrap lines.
+    """Return the width of tables; ``None`` for the width of the terminal.
 
-    A process whose standard output is closed has no stream for it.
+    If standard output is closed, its stream is ``None``.
     """
     output: TextIO | None = sys.stdout
     return None if output is not None and output.isatty() else PIPE_WIDTH
@@ -265,7 +262,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """The value without infinities and NaN, at any depth."""
+    """Replace infinities and NaN by ``None``, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

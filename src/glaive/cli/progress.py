@@ -89,10 +89,10 @@ class Steps:
     def start_spark(
         self, master: str | None, app_name: str, settings: Mapping[str, str]
     ) -> SparkSession:
-        """Start Spark as a step; its log has errors only, and is in a file.
+        """Start Spark as a step; it logs only errors, to a file.
 
-        Workers compile the kernels that they need, each once for all of them: all kernels would
-        take a minute of two cores before the first step.
+        Workers compile the kernels that they need, and share them. All kernels would take a minute
+        of two cores before the first step.
         """
         from glaive.spark import session
 
@@ -104,7 +104,7 @@ class Steps:
 
 @contextmanager
 def steps_of_spark(*, to_stderr: bool) -> Iterator[Steps]:
-    """Steps whose Spark ends with the block, as the file with its log does."""
+    """Yield steps; stop their Spark, and remove its log, when the block ends."""
     from glaive.io.failures import spilling
 
     with spilling("the log of Spark"):

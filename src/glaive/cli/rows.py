@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @options_of(SCAN, "filter")
 def count(at: LanceDataset, *, filter: str | None, as_json: bool) -> None:
-    """Count the rows of DATASET. Without a filter, only the manifest is read."""
+    """Count the rows of DATASET. The number of all rows comes from the manifest."""
     rows = at.count_rows(filter)
     if as_json:
         print_json({"version": at.version, "rows": rows})
@@ -94,7 +94,7 @@ def schema(at: LanceDataset, *, as_json: bool) -> None:
 def scan(
     at: LanceDataset, *, as_json: bool, output: Path | None, overwrite: bool, **how: Any
 ) -> None:
-    """Stream the rows of DATASET, a batch at a time."""
+    """Print the rows of DATASET, batch by batch, or write them to a file."""
     if output is not None and output.suffix.lower() in KINDS.keys() - {".parquet"}:
         raise click.UsageError(
             f"--output: {output} would be a Parquet file: name it {output.stem}.parquet, or write "
@@ -121,10 +121,10 @@ def scan(
     versioned=True,
 )
 @click.argument("words", nargs=-1)
-@click.option("--column", help="The column to search in; the only one of its kind when omitted.")
-@click.option("--text", help="Words to search for, as WORDS; a full-text index makes it quicker.")
+@click.option("--column", help="The column to search. Default: the only one of its type.")
+@click.option("--text", help="Words to search for, like WORDS. A full-text index makes it faster.")
 @click.option("--vector", help="A vector, as a JSON list of numbers.")
-@click.option("--like", type=click.IntRange(min=0), help="Position of a row whose vector is taken.")
+@click.option("--like", type=click.IntRange(min=0), help="Search for the vector at this position.")
 @options_of(SCAN, "limit", flags=["-k", "--limit"], default=10, show_default=True)
 @options_of(SCAN, "filter", "columns")
 def search(

@@ -1,5 +1,5 @@
-"""Commands about versions: ``versions``, ``history``, ``diff``, ``restore``, ``tag``, ``branch``,
-and ``show``, ``ls`` and ``namespace``, which say what there is.
+"""Commands about versions, ``versions``, ``history``, ``diff``, ``restore``, ``tag``, ``branch``,
+and the overviews ``show``, ``ls`` and ``namespace``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ MESSAGE = "__lance_commit_message"
 
 
 @command("glaive history flights.lance", "glaive history flights.lance -n 3 --json | jq .operation")
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="Maximum commits."
+)
 def history(newest: LanceDataset, *, limit: int, as_json: bool) -> None:
     """List the newest commits of DATASET, the newest first."""
     tags: dict[int, list[str]] = {}
@@ -116,7 +118,7 @@ def diff(
 def restore(at: LanceDataset, *, as_json: bool) -> None:
     """Commit a new version of DATASET with the content of VERSION, a number or tag.
 
-    Versions in between stay. Nothing is copied.
+    The new version refers to the files of VERSION. Versions in between stay.
     """
     old = at.version
     at.restore()
@@ -184,7 +186,7 @@ def branch(at: LanceDataset, *, name: str | None, delete: bool, as_json: bool) -
 
 
 def _refuse_options(about: str) -> None:
-    """Refuse options that need a name which was not given."""
+    """Refuse options that need a name."""
     given = click.get_current_context().params
     if any(given.get(option) for option in ("version", "move", "delete")):
         raise click.UsageError(f"NAME is missing: {about}")
@@ -203,7 +205,7 @@ SHOWN_COLUMNS = 30
 def show(at: LanceDataset, *, as_json: bool) -> None:
     """Show DATASET on one screen: version, rows, bytes by column, indices, tags, advice.
 
-    Reads the manifest, the metadata of the data files, and where blobs lie; no values.
+    Reads only the manifest, metadata of data files, and descriptions of blobs.
     """
     facts = _facts(at)
     if as_json:
@@ -270,7 +272,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
 
 
 def _blob_bytes(at: LanceDataset, field: Any) -> int:
-    """Bytes of the blobs of a column that the dataset holds, by their descriptions."""
+    """Return the bytes of the blobs of a column in the dataset, from their descriptions."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -323,7 +325,7 @@ def _advice(facts: dict[str, Any]) -> list[str]:
 @click.argument("folder", default=".")
 @storage_option
 def ls(folder: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
-    """List the datasets in FOLDER: names, newest version, rows. One listing, and each manifest."""
+    """List the datasets in FOLDER: name, newest version, rows, fragments, columns."""
     from glaive.errors import GlaiveError
 
     rows: list[dict[str, Any]] = []
@@ -347,7 +349,7 @@ def ls(folder: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
 
 
 def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
-    """Names of folders with versions, in order."""
+    """Yield the names of folders with versions, in order."""
     from glaive.errors import StoreError
     from glaive.format.paths import VERSIONS
     from glaive.io.access import open_store
@@ -376,7 +378,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "namespace", epilog=examples("glaive namespace serve shop", "glaive namespace ls shop")
 )
 def namespace() -> None:
-    """Catalogues: serve a directory, or list its tables."""
+    """Use a directory as a catalogue: serve it, or list its tables."""
 
 
 def _properties(root: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -401,15 +403,15 @@ _property_option = click.option(
     type=click.IntRange(0, 65535),
     default=2333,
     show_default=True,
-    help="The port; 0 for any that is free.",
+    help="The port; 0 chooses a free port.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @_property_option
 def serve(root: str, *, port: int, host: str, properties: tuple[str, ...]) -> None:
-    """Serve the tables of the directory ROOT by the REST interface, until interrupted.
+    """Serve the tables of the directory ROOT by the REST interface, until you press Ctrl+C.
 
-    There are no accounts and no encryption: whoever reaches the port may read, change and delete
-    all tables.
+    The server lacks accounts and encryption: everybody who reaches the port may read, change and
+    delete all tables.
     """
     from glaive.namespace import RestAdapter
 
@@ -431,7 +433,7 @@ def serve(root: str, *, port: int, host: str, properties: tuple[str, ...]) -> No
 @_property_option
 @json_option
 def list_tables(root: str, *, properties: tuple[str, ...], as_json: bool) -> None:
-    """List the tables of the directory ROOT: their ids, with $ between the names."""
+    """List the tables of the directory ROOT by id; $ separates the names of an id."""
     from glaive.namespace import connect
 
     catalogue = connect("dir", _properties(root, properties))
