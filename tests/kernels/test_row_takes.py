@@ -242,9 +242,9 @@ def test_longer_texts_than_those_before_find_room() -> None:
         result = take_rows(columns, np.array(rows))
         assert result is not None
         assert result.parts[0][1] == len(b"".join([texts[row] for row in rows]))
-    assert columns.room(1000) < 1 << 18  # three rows tell nothing of a thousand
+    assert columns.estimated_bytes(1000) < 1 << 18  # three rows tell nothing of a thousand
     take_rows(columns, np.ones(20, np.int64))
-    assert columns.room(1000) > 1 << 24
+    assert columns.estimated_bytes(1000) > 1 << 24
     short = take_rows(columns, np.zeros(1000, np.int64))
     assert short is not None
     assert short.memory.size < 1 << 18  # what it has no use for is not kept

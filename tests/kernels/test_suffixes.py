@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernels.tiers import force_tier
 
 from glaive.errors import SchemaError
-from glaive.kernels.wavelet import MOST_BYTES, sort_suffixes
+from glaive.kernels.wavelet import MAX_TEXT_BYTES, sort_suffixes
 
 TIERS = ("numpy", "numba")
 
@@ -31,6 +31,6 @@ def test_texts_that_repeat_themselves_are_sorted_level_by_level(text: bytes) -> 
 
 
 def test_a_text_that_is_too_long_is_refused_before_memory_is_taken() -> None:
-    text = np.broadcast_to(np.uint8(1), (MOST_BYTES + 1,))
+    text = np.broadcast_to(np.uint8(1), (MAX_TEXT_BYTES + 1,))
     with pytest.raises(SchemaError, match="a text of"):
         sort_suffixes(text)

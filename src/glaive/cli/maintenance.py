@@ -584,14 +584,14 @@ def _kernels() -> dict[str, Any]:
 
     if library() is not None:
         return _check("kernels", "ok", f"machine code for {level()} is installed")
-    from glaive.kernels.code_cache import has_code, shared_folder, without_a_place
+    from glaive.kernels.code_cache import has_code, missing_folder, shared_folder
 
     folder = shared_folder()
     if folder is not None:
         return _check("kernels", "ok", f"code is kept in {folder}; `glaive warmup` compiles all")
     if has_code():  # as in an image that was warmed up
         return _check("kernels", "ok", "compiled; others are compiled by every process")
-    return _check("kernels", "failed", without_a_place())
+    return _check("kernels", "failed", missing_folder())
 
 
 def _java() -> dict[str, Any]:
@@ -634,12 +634,12 @@ def warmup(*, quiet: bool) -> None:
     if library() is not None:
         console.print(f"All kernels are compiled for {level()}: there is nothing to do.")
         return
-    from glaive.kernels.code_cache import shared_folder, without_a_place
+    from glaive.kernels.code_cache import missing_folder, shared_folder
     from glaive.kernels.native import warm_up
 
     folder = shared_folder()
     if folder is None:
-        raise click.ClickException(without_a_place())
+        raise click.ClickException(missing_folder())
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Compiling kernels", total=None)
         warm_up(lambda done, total: progress.update(task, completed=done, total=total))

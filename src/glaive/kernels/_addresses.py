@@ -79,7 +79,7 @@ def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
 
 
 def given(memory: NDArray[Any] | pa.Buffer | None) -> int:
-    """Return the address of optional memory; 0 for None and for empty memory."""
+    """Return the address of optional memory; 0 for ``None`` and for empty memory."""
     return 0 if memory is None or not len(memory) else address(memory)
 
 
@@ -100,7 +100,7 @@ def allocate_bits(count: int) -> pa.Buffer:
 
 
 def is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
-    """Return whether an array has ``count`` numbers of a type, without gaps."""
+    """Return whether an array has ``count`` contiguous numbers of a type."""
     return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)
 
 
@@ -111,7 +111,7 @@ def is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
 
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
-    """Return which ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
+    """Return which ranges ``[start, start + size)`` leave ``[0, limit)``."""
     # If either number is negative, so is their OR; otherwise the difference is exact.
     mask: Flags = ((starts | sizes) < 0) | (starts > limit - sizes)
     return mask

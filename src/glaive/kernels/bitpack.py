@@ -1,4 +1,4 @@
-"""Bit-packing in FastLanes blocks of 1,024 values, with and without a width header.
+"""Bit-packing in FastLanes blocks of 1,024 values; a width header is optional.
 
 Values are unsigned words of 8, 16, 32 or 64 bits. An *inline* chunk is one word that holds
 the width ``W``, followed by one block of ``128 * W`` bytes. An *out-of-line* block has one
@@ -53,8 +53,8 @@ def unpack_inline(
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above ``word_bits``, or its size does not
-        match its width.
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size
+        contradicts its width.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     total = checks.total_values(counts, BLOCK * len(counts), where)
@@ -86,7 +86,7 @@ def unpack_one(
     Raises
     ------
     CorruptFileError
-        The width is too large for the word, or the size of the chunk does not match it.
+        The width is too large for the word, or the size of the chunk contradicts it.
     """
     word = _WORDS[word_bits]
     width = word.size
@@ -127,7 +127,7 @@ def unpack_one_of_blocks(
     Raises
     ------
     CorruptFileError
-        The size does not match count and width.
+        The size contradicts count and width.
     """
     tail = count & (BLOCK - 1)
     is_packed = width * (BLOCK - tail) < (word_bits - width) * tail
@@ -206,7 +206,7 @@ def take_inline(
     Raises
     ------
     CorruptFileError
-        As for :func:`unpack_inline`, or an index is not below 1,024.
+        As for :func:`unpack_inline`, or an index is 1,024 or more.
     """
     starts, sizes = checks.aligned(word_bits, starts, sizes)
     chunk, index = checks.aligned(word_bits, chunk, index)
@@ -247,13 +247,13 @@ def unpack_out_of_line(
     data, starts, sizes, counts, word_bits, where, out, offset
         As for :func:`unpack_inline`.
     width
-        Packed bits per value. With 0 the result is not bounded by the size of ``data``: bound
+        Packed bits per value. With 0, a small ``data`` allows a result of any size: bound
         ``counts`` first.
 
     Raises
     ------
     CorruptFileError
-        A block lies outside ``data``, or its size does not match its count.
+        A block lies outside ``data``, or its size contradicts its count.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)

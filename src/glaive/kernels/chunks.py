@@ -6,7 +6,7 @@ Here are its parts, in order.
 ====================== =========== ======================================================
 part                   bytes       meaning
 ====================== =========== ======================================================
-level count            2           entries in the chunk; 0 when the page has no levels
+level count            2           entries in the chunk; 0 when the page lacks levels
 size of repetition     2           only when the page has repetition levels
 size of definition     2           only when the page has definition levels
 size of value buffer k 2 or 4      one per value buffer; 4 in pages with large chunks
@@ -49,7 +49,7 @@ class ChunkHeaders(NamedTuple):
 
 
 def header_size(level_buffers: int, value_buffers: int, value_width: int) -> int:
-    """Return the bytes of a chunk header without its fill."""
+    """Return the bytes of a chunk header up to its fill."""
     return 2 + 2 * level_buffers + value_width * value_buffers
 
 
@@ -113,7 +113,7 @@ def count_levels(
     Parameters
     ----------
     rep, definition
-        ``uint16`` of shape ``(entries,)``; one of the two may be None.
+        ``uint16`` of shape ``(entries,)``; one of the two may be ``None``.
     max_rep, max_def
         Highest levels allowed. A row starts where the repetition level is ``max_rep``.
     visible_max
@@ -157,7 +157,7 @@ def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: in
     """Return the largest possible total number of levels in chunks of a page with lists.
 
     An entry without a value begins a row. With lists in lists it may begin an inner list
-    instead. Then its repetition level is not 0, and takes bytes.
+    instead. Then its repetition level is 1 or more, and takes bytes.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: in
 
 
 def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
-    """Return the entry where row number ``row`` (from 0) begins; ``len(rep)`` if no row does."""
+    """Return the entry where row number ``row`` (from 0) begins, or ``len(rep)``."""
     starts = np.flatnonzero(rep == max_rep)
     return int(starts[row]) if row < len(starts) else len(rep)
 
@@ -214,7 +214,7 @@ def assemble_chunks(
     chunk_sizes = ((head + 7) & ~7) + ((sizes + 7) & ~7).sum(0, dtype=np.int64)
     starts = np.cumsum(chunk_sizes) - chunk_sizes
     out = allocate(int(chunk_sizes.sum()))
-    # No byte after the last level or value is copied.
+    # Copy the bytes up to the last level or value.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
     addresses = np.array([address(source) for source in sources], np.int64)
     levels = np.ascontiguousarray(levels, np.int64)

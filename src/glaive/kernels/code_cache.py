@@ -76,7 +76,7 @@ def _file(folder: Path, module: str, name: str) -> Path:
 
 
 def read_code(module: str, name: str) -> bytes | None:
-    """Return the code of a kernel; None if no file has trusted code."""
+    """Return the code of a kernel from a trusted file, or ``None``."""
     for folder in _folders():
         path = _file(folder, module, name)
         try:
@@ -95,13 +95,13 @@ def read_code(module: str, name: str) -> bytes | None:
 
 
 def has_code(module: str = "*", name: str = "*") -> bool:
-    """Return whether a file has code of a kernel, or of any kernel, trusted or not."""
+    """Return whether a file, also an untrusted one, has code of a kernel, or of any kernel."""
     file = _file(Path(), module, name).name
     return any(next(folder.glob(file), None) is not None for folder in _folders())
 
 
 def shared_folder() -> Path | None:
-    """Return the folder where this process can store code; None if it cannot."""
+    """Return the folder where this process can store code, or ``None``."""
     for folder in _folders():
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def _is_ours(status: os.stat_result, others: int = 0o022) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether other users cannot replace our files in a folder.
+    """Return whether a folder protects our files from other users.
 
     A group may write to it: many users have a personal group.
     """
@@ -159,11 +159,11 @@ def keep_code(module: str, name: str, code: bytes) -> None:
 
 @cache
 def _warn_once() -> None:
-    _LOG.warning(without_a_place())
+    _LOG.warning(missing_folder())
 
 
-def without_a_place() -> str:
-    """Say why code cannot be stored, and what to do."""
+def missing_folder() -> str:
+    """Say why code fails to be stored, and what to do."""
     places = " or ".join(map(str, _folders())) or "an archive"
     return (
         f"machine code of kernels cannot be kept in {places}: every process compiles for seconds. "

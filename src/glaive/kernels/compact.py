@@ -26,7 +26,7 @@ _BITS_SLACK = 16
 
 
 class DeletionMask:
-    """The deleted rows among ``rows`` rows, as numbers and as bits; ``live`` rows are not deleted.
+    """The deleted rows among ``rows`` rows, as numbers and as bits; ``live`` counts the others.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class DeletionMask:
         return live
 
     def not_ascending(self) -> ValueError:
-        """Return the error for numbers that do not ascend or leave the rows."""
+        """Return the error for numbers that repeat, descend or leave the rows."""
         return ValueError(
             f"{len(self.numbers)} row numbers: expected ascending ones from {self.base} to below "
             f"{self.base + self.rows}"
@@ -114,7 +114,7 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
     Raises
     ------
     ValueError
-        There are fewer values than rows, or the row numbers do not ascend.
+        There are fewer values than rows, or the row numbers repeat or descend.
     """
     deleted.check()
     if width < 1 or values.size < deleted.rows * width:
@@ -161,10 +161,10 @@ def compact_inline(
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above ``word_bits``, or its size does not
-        match its width.
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size
+        contradicts its width.
     ValueError
-        There are fewer values than rows, or the row numbers do not ascend.
+        There are fewer values than rows, or the row numbers repeat or descend.
     """
     deleted.check()
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
@@ -195,7 +195,7 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
     Raises
     ------
     ValueError
-        There are fewer bits than rows, or the row numbers do not ascend.
+        There are fewer bits than rows, or the row numbers repeat or descend.
     """
     deleted.check()
     if begin < 0 or begin + deleted.rows > 8 * bits.size:
@@ -217,7 +217,7 @@ def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
     ------
     ValueError
         There are fewer strings than rows, offsets descend or leave the data, or the row
-        numbers do not ascend.
+        numbers repeat or descend.
     """
     deleted.check()
     bits = strings.offset_bits

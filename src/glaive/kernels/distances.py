@@ -42,8 +42,8 @@ ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
 METRICS: Final[tuple[Metric, ...]] = ("l2", "cosine", "dot", "hamming")
 """All metrics, in the order of their numbers in files."""
 
-LEAST_LENGTH: Final = 1e-15
-MOST_LENGTH: Final = 1e15
+MIN_LENGTH: Final = 1e-15
+MAX_LENGTH: Final = 1e15
 """Least and greatest length of a vector whose square is exact enough in 32 bits."""
 
 _ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
@@ -53,7 +53,7 @@ Int32s: TypeAlias = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorBlock:
-    """Vectors in one array, without gaps.
+    """Contiguous vectors in one array.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Queries:
 
 
 def measure(vectors: VectorBlock, queries: Queries, metric: Metric, *, query: int = 0) -> Float32s:
-    """Return the distance of each vector from one query; NaN if it has no distance."""
+    """Return the distance of each vector from one query; NaN if it is undefined."""
     only = queries
     if queries.count > 1:
         only = Queries(queries.matrix[query : query + 1])
@@ -237,7 +237,7 @@ class Centroids:
     rows
         ``float32`` of shape ``(centroids, dimension)``.
     bias
-        ``float32`` of shape ``(centroids,)``, without NaN.
+        ``float32`` of shape ``(centroids,)``; NaN is invalid.
     """
 
     def __init__(self, rows: Float32s, bias: Float32s) -> None:
@@ -337,10 +337,10 @@ def _check_centroids(rows: Float32s, dimension: int) -> None:
 
 # --- The vectors of a block that are nearest to queries, in order: centroids of partitions
 
-_MOST_LISTED: Final = 256
+_MAX_ORDERED: Final = 256
 """Largest number of vectors kept in order while others are compared; more are sorted last."""
 
-_MOST_VECTORS: Final = 1 << 30
+_MAX_VECTORS: Final = 1 << 30
 
 
 class Ranking(NamedTuple):
@@ -359,12 +359,12 @@ class RankedVectors:
     vectors
         Vectors of ``float32`` or of bytes.
     among
-        Numbers of the vectors to rank, ascending; None: all.
+        Numbers of the vectors to rank, ascending; ``None``: all.
 
     Raises
     ------
     ValueError
-        Vectors have another type, or a number has no vector.
+        Vectors have another type, or a number is beyond the vectors.
     """
 
     vectors: VectorBlock
@@ -378,7 +378,7 @@ class RankedVectors:
         plain = vectors.values.dtype == kind and vectors.values.flags.c_contiguous
         if vectors.element not in ("float32", "uint8") or not plain or vectors.dimension < 1:
             raise ValueError(f"vectors of {vectors.values.dtype} called {vectors.element}")
-        if vectors.count > _MOST_VECTORS:
+        if vectors.count > _MAX_VECTORS:
             raise ValueError(f"{vectors.count} vectors")
         if among is not None:
             good = among.dtype == np.int64 and among.ndim == 1 and among.flags.c_contiguous
@@ -415,7 +415,7 @@ def rank_vectors(
     if metric == "cosine" or (metric == "hamming") != bits:
         raise ValueError(f"distance {metric} of {vectors.element}")
     most = min(count, ranked.count)
-    if not 0 < most <= _MOST_LISTED:
+    if not 0 < most <= _MAX_ORDERED:
         numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
         for at, query in enumerate(queries):
             numbers[at], distances[at] = _ordered(ranked, query, metric, most)
@@ -464,7 +464,7 @@ class PlacedVectors:
         Number of bytes in a vector.
     first_row, rows
         ``int64``: number of the first row of each fragment, and its number of rows. The first is
-        negative for a fragment without a place.
+        negative for a fragment outside of the pages.
 
     Raises
     ------
@@ -537,7 +537,7 @@ def rescore_rows(
     *,
     low: float = -np.inf,
 ) -> Rescored | None:
-    """Measure rows, and keep the nearest; return None if a row has no place.
+    """Measure rows, and keep the nearest; return ``None`` if the place of a row is missing.
 
     Parameters
     ----------

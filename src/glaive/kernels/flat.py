@@ -12,7 +12,7 @@ from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
-    """Join the bits of chunks.
+    """Join the bits of all chunks.
 
     Bits are numbered from the least significant; bits after the last are 0.
 
@@ -28,7 +28,7 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
     Raises
     ------
     CorruptFileError
-        A chunk does not lie within ``data``.
+        A chunk lies outside ``data``.
     """
     starts = np.ascontiguousarray(starts, np.int64)
     counts = np.ascontiguousarray(counts, np.int64)
@@ -78,7 +78,7 @@ def take_flat(
     Raises
     ------
     CorruptFileError
-        A value does not lie within its chunk.
+        A value lies outside its chunk.
     """
     starts = np.ascontiguousarray(starts, np.int64)
     sizes = np.ascontiguousarray(sizes, np.int64)
@@ -94,7 +94,7 @@ def take_flat(
     wanted = len(chunk)
     longest = 8 * int(sizes.max(initial=0))
     if wanted and bits > longest:
-        # Allocate nothing for values that no chunk can contain.
+        # Check before the allocation: all chunks are shorter.
         raise CorruptFileError(
             "plain values of a chunk",
             expected=f"values of at most {longest} bits, the longest chunk",
@@ -125,7 +125,7 @@ WORD_BITS = (32, 64)
 
 
 def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
-    """Split the values of each chunk into streams, lowest byte first; sizes do not change.
+    """Split the values of each chunk into streams, lowest byte first; sizes stay the same.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def join_bytes(
     Raises
     ------
     CorruptFileError
-        A chunk does not lie within ``data``.
+        A chunk lies outside ``data``.
     """
     starts, counts = _checked(data, starts, counts, word_bits, where)
     width = word_bits // 8
@@ -199,7 +199,7 @@ def take_bytes(
     Raises
     ------
     CorruptFileError
-        A chunk does not lie within ``data``, or a value does not lie within its chunk.
+        A chunk lies outside ``data``, or a value outside its chunk.
     """
     starts, counts = _checked(data, starts, counts, word_bits, where)
     chunk = np.ascontiguousarray(chunk, np.int64)
@@ -292,7 +292,7 @@ def space_ranges(
     return out
 
 
-# --- Measure blocks of LZ4: Arrow does not say how many bytes it decompressed -----------
+# --- Measure blocks of LZ4: Arrow keeps to itself how many bytes it decompressed --------
 #
 # It decompresses some blocks to more bytes than they have. The bytes after the end come from the
 # earlier contents of the memory.

@@ -1,7 +1,7 @@
 """FSST text: up to 255 symbols of 1 to 8 bytes, each written as one byte.
 
-Code ``c`` stands for symbol ``c``; code 255 says that the next byte stands for itself. Codes
-never cross values, so any value can be decoded on its own.
+Code ``c`` stands for symbol ``c``; code 255 says that the next byte stands for itself. Each code
+ends within its value, so any value can be decoded on its own.
 
 Specification: "FSST" in ``docs/format/encodings.md``. The idea: Boncz, Neumann and Leis,
 "FSST: Fast Random Access String Compression", VLDB 2020.
@@ -57,7 +57,7 @@ _MIX: Final = 0x9E3779B1
 class Encoder(NamedTuple):
     """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst``.
 
-    ``stop`` is a byte that no symbol contains, or -1 if symbols contain every byte.
+    ``stop`` is a byte outside of all symbols, or -1 if symbols contain every byte.
     """
 
     tables: UInt8s
@@ -149,11 +149,11 @@ class SymbolTable:
         unused[np.frombuffer(b"".join(self.symbols), np.uint8)] = False
         stop = int(np.flatnonzero(unused).max(initial=-1))
         if stop >= 0:
-            # Writes nothing; the 4 marks the end of a value.
+            # Zero bytes of output; the 4 marks the end of a value.
             singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
         pairs = np.tile(singles, 257)
         pairs[words[sizes == 2]] = entries[sizes == 2]
-        # A free slot holds a word that hashes to another slot, so no string matches it.
+        # A free slot holds a word that hashes to another slot, so all strings differ from it.
         slots = np.ones((2, _SLOTS), np.uint64)
         slots[0, slots_of(np.ones(1, np.uint64))] = 2
         slots[1] = 0
@@ -181,7 +181,7 @@ def _corrupt(expected: str, found: str, where: Where) -> CorruptFileError:
 
 
 def damaged_codes(part: str, where: Where) -> CorruptFileError:
-    """Return the error for codes that cannot be decoded."""
+    """Return the error for invalid codes."""
     return CorruptFileError(
         f"FSST codes of {part}",
         expected="codes with a symbol, and a byte after each escape",
@@ -279,7 +279,7 @@ def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:
     Raises
     ------
     CorruptFileError
-        A code has no symbol, or the value ends after an escape.
+        A code lacks a symbol, or the value ends after an escape.
     """
     if not table.encoded:
         return codes
@@ -464,7 +464,7 @@ def _decode(
         out.resize(capacity)
 
 
-# --- Search FSST strings for patterns without an array of the strings -------------------
+# --- Search encoded FSST strings for patterns -------------------------------------------
 #
 # A chunk is decoded into memory that stays in the processor's cache, and searched there as one
 # string. The ends of values are computed only around matches.
@@ -508,7 +508,7 @@ def search_chunks(
     test: StringTest,
     where: Where,
 ) -> pa.Buffer | None:
-    """Return the values of chunks that pass, one bit each; None when a chunk is too large.
+    """Return the values of chunks that pass, one bit each; ``None`` when a chunk is too large.
 
     Parameters
     ----------
@@ -522,7 +522,7 @@ def search_chunks(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, its offsets leave it, or a code has no symbol.
+        A chunk leaves ``data``, its offsets leave it, or a code lacks a symbol.
     """
     width = offset_bits // 8
     starts, sizes, counts = (
@@ -587,7 +587,7 @@ Otherwise many pairs that each gain little replace good symbols, and every secon
 last round only measures."""
 
 MIN_COUNT: Final = 3
-"""Least occurrences of a symbol in the whole sample: rarer ones do not pay."""
+"""Minimum occurrences of a symbol in the whole sample: rarer ones cost more than they save."""
 
 BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without a symbol, a byte costs an escape."""

@@ -1,12 +1,12 @@
-"""Full-zip entries: ``control word | length | value bytes``, without gaps.
+"""Full-zip entries: ``control word | length | value bytes``, back to back.
 
 Full-zip pages interleave levels and values so that a row is one range of bytes. The wrappers
 here do the following.
 
-- ``unzip_rows`` splits rows of equal size (fixed width, no lists).
+- ``unzip_rows`` splits rows of equal size: values of a fixed width, outside of lists.
 - ``unzip`` splits rows of any size, each a given range of bytes.
 - ``zip_entries`` interleaves levels and values.
-- ``gather_rows`` copies rows of equal size, without control words.
+- ``gather_rows`` copies the values of rows of equal size; it skips control words.
 - ``gather_ranges`` copies ranges of bytes, of any size, back to back.
 
 Specification: "Full-zip pages" in ``docs/format/pages.md``.
@@ -73,9 +73,9 @@ class EntryLayout:
 
 @dataclass(slots=True)
 class Unzipped:
-    """Contents of entries: levels (None if the layout has no levels) and values back to back.
+    """Contents of entries: values back to back, and levels if the layout has levels.
 
-    ``offsets`` are ``visible + 1`` numbers of ``offset_bits``, from 0; None for fixed widths.
+    ``offsets`` are ``visible + 1`` numbers of ``offset_bits``, from 0; ``None`` for fixed widths.
     """
 
     rep: UInt16s | None
@@ -137,7 +137,7 @@ def gather_rows(
     Raises
     ------
     CorruptFileError
-        A row is not within ``data``.
+        A row lies outside ``data``.
     """
     width, count = stride - skip, len(rows)
     if count and not (int(rows.min()) >= 0 and (int(rows.max()) + 1) * stride <= data.size):
@@ -226,7 +226,7 @@ def unzip(
     Raises
     ------
     CorruptFileError
-        A row leaves ``data``, its entries do not fill it, rows overlap, or a level is too
+        A row leaves ``data``, its entries are shorter or longer, rows overlap, or a level is too
         high.
     """
     check_ranges(starts, stops, data.size, where, rows)
@@ -260,7 +260,7 @@ def unzip(
 def check_ranges(
     starts: Int64s, stops: Int64s, size: int, where: object, rows: Int64s | None = None
 ) -> None:
-    """Raise ``CorruptFileError`` for rows that are empty, not within ``size`` bytes, or overlap.
+    """Raise ``CorruptFileError`` for rows that are empty, leave ``size`` bytes, or overlap.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def zip_entries(
     Parameters
     ----------
     rep, definition
-        ``uint16`` of shape ``(entries,)``, or None for all 0; without both, each row has one
+        ``uint16`` of shape ``(entries,)``, or ``None`` for all 0; without both, each row has one
         entry.
     layout
         How entries are laid out.

@@ -159,7 +159,7 @@ class Scratch:
 
 
 def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None:
-    """Write the lists of nodes that are not in the graph yet; other lists do not change.
+    """Write the lists of new nodes; other lists stay the same.
 
     Parameters
     ----------

@@ -37,8 +37,8 @@ class RowPlaces:
     key
         ``uint64``: row id.
     live
-        Flags of the rows to search: not deleted, and in a fragment that the segment covers.
-        None: all rows.
+        Flags of the rows to search: live, and in a fragment that the segment covers.
+        ``None``: all rows.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class RowPlaces:
 
 # --- Levels of neighbour graphs, checked for kernels that search them -------------------
 
-_MOST_LEVELS: Final = 255
+_MAX_LEVELS: Final = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ class GraphLevel:
     neighbors
         ``uint32``: nodes; searches skip numbers without a node.
     row_of
-        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for a node without one. None:
-        the row is the number of the node.
+        ``int32`` of shape ``(nodes,)``: the row of each node, or -1. ``None``: the row is the
+        number of the node.
 
     Raises
     ------
@@ -152,7 +152,7 @@ class GraphLevels:
     _visited: list[tuple[UInt8s, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.levels) <= _MOST_LEVELS:
+        if not 1 <= len(self.levels) <= _MAX_LEVELS:
             raise ValueError(f"{len(self.levels)} levels of nodes")
         sizes = frozenset(len(one.row_of) for one in self.levels if one.row_of is not None)
         object.__setattr__(self, "_sizes", sizes)
@@ -182,12 +182,12 @@ class GraphLevels:
         # Take the bytes that an earlier search left, unless another thread has them: clearing
         # them may take longer than a search.
         flags, stamp = self._visited.pop() if self._visited else (np.zeros(nodes, np.uint8), 1)
-        if len(flags) != nodes or stamp + len(self.levels) > _MOST_LEVELS + 1:
+        if len(flags) != nodes or stamp + len(self.levels) > _MAX_LEVELS + 1:
             return np.zeros(nodes, np.uint8), 1
         return flags, stamp
 
-    def leave(self, flags: UInt8s, stamp: int) -> None:
-        """Leave the result of :meth:`visited` to the next search."""
+    def keep_visited(self, flags: UInt8s, stamp: int) -> None:
+        """Keep the result of :meth:`visited` for the next search."""
         if not self._visited:
             self._visited.append((flags, stamp + len(self.levels)))
 
@@ -228,7 +228,7 @@ class NodeCodes(NamedTuple):
     query
         ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
     terms
-        ``float32``, added to the sum of entries; None for other comparisons.
+        ``float32``, added to the sum of entries; ``None`` for other comparisons.
     """
 
     comparison: Comparison
@@ -269,7 +269,7 @@ _AS_COMPARED: Final = Scale()
 def search_graph(
     levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
 ) -> ReachedNodes:
-    """Return the nearest nodes found, without nodes whose distance is NaN.
+    """Return the nearest nodes found; skip nodes whose distance is NaN.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def search_graph(
         distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
         scale=address(numbers),
     )  # fmt: skip
-    levels.leave(visited, stamp)
+    levels.keep_visited(visited, stamp)
     return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size])
 
 
@@ -385,7 +385,7 @@ def part_products(
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
     """Return the number of steps from a start to each number, as bytes, and their sum.
 
-    Lower numbers and NaN become 0, numbers too great for a byte 255. The step is not 0.
+    Lower numbers and NaN become 0, numbers too great for a byte 255. The step is positive.
     """
     if numbers.ndim != 1 or not _is_plain(numbers) or not step:
         raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
@@ -409,7 +409,7 @@ _RECORD: Final = 72
 """Bytes of a partition's record for the kernel."""
 
 _BLOCK: Final = 64
-_MOST_PARTS: Final = 256
+_MAX_PARTS: Final = 256
 """Codes of a block, and the largest number of parts whose sums of bytes have 16 bits."""
 
 
@@ -444,15 +444,15 @@ class CodeRows:
     codes
         ``float32`` or ``uint8`` of shape ``(rows, width)``.
     terms, scales
-        ``float32`` of shape ``(rows,)``, or None.
+        ``float32`` of shape ``(rows,)``, or ``None``.
     blocks
-        The same codes as :func:`code_blocks` arranges them, or None. They serve comparisons by
-        tables, of rows with terms and without scales.
+        The same codes as :func:`code_blocks` arranges them, or ``None``. They serve comparisons by
+        tables, of rows with terms but without scales.
 
     Raises
     ------
     ValueError
-        The arrays do not fit each other.
+        The arrays contradict each other.
     """
 
     codes: NDArray[Any]
@@ -508,7 +508,7 @@ class AllowedBits:
     ----------
     starts, sizes
         ``int64``: number of the first bit of each fragment, and the number of its bits. Later
-        rows and later fragments are not allowed.
+        rows and later fragments are excluded.
     bits
         ``uint8``, the lowest bit of a byte first.
 
@@ -544,10 +544,10 @@ def code_blocks(codes: UInt8s) -> UInt8s | None:
     """Arrange codes that select entries of tables, 64 rows at a time and part by part.
 
     The rows 0, 32, 1, 33 and so on are adjacent; the last rows, fewer than 64, are left out.
-    Return None if the processor cannot compare blocks, or if codes are too wide.
+    Return ``None`` if the processor cannot compare blocks, or if codes are too wide.
     """
     count, width = codes.shape
-    few = width > _MOST_PARTS or count < _BLOCK
+    few = width > _MAX_PARTS or count < _BLOCK
     if few or not codes_loops.permutes_bytes():
         return None
     blocks = codes[: count // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2, width)
@@ -582,7 +582,7 @@ def scan_codes(
     low, high
         Least and greatest distance of rows to return.
     allowed
-        The only rows to compare; None: all.
+        The only rows to compare; ``None``: all.
     """
     width = _check_scan(partitions, query, count)
     total = sum([part[1].count for part in partitions])

@@ -73,7 +73,7 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
     return hashes
 
 
-_LEAST_SLOTS = 8192
+_MIN_SLOTS = 8192
 """Slots for few items: ``SPARSE_SLOTS`` of the kernels."""
 
 
@@ -103,7 +103,7 @@ def number_strings(
     strings, count
         Offsets and bytes, and the number of strings to number.
     max_items, max_bytes
-        Largest number of distinct strings, and of their bytes; with more the result is None.
+        Maximum distinct strings, and their bytes; with more the result is ``None``.
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
@@ -132,7 +132,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     count
         Number of values.
     max_items
-        Largest number of distinct values; with more the result is None.
+        Maximum distinct values; with more the result is ``None``.
     """
     if bits not in (64, 128) or values.size < count * bits // 8:
         raise SchemaError(
@@ -193,7 +193,7 @@ def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int
 def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
     """Allocate slots, hashes and first rows for the worst case; only used pages take memory."""
     items = min(max_items, count)
-    slots = max(_LEAST_SLOTS, 1 << max(2 * items - 1, 1).bit_length())
+    slots = max(_MIN_SLOTS, 1 << max(2 * items - 1, 1).bit_length())
     return np.empty(slots, np.uint32), np.empty(items + 1, np.uint64), np.empty(items + 1, np.int64)
 
 
@@ -344,7 +344,7 @@ _MAX_ITEMS: Final = 1 << 31
 
 
 class Vocabulary:
-    """Distinct byte strings, numbered from 0. Threads must not share an instance."""
+    """Distinct byte strings, numbered from 0. Use an instance in one thread only."""
 
     def __init__(self) -> None:
         self._slots: UInt32s = np.zeros(2 * _FIRST_ITEMS, np.uint32)
@@ -404,10 +404,10 @@ class Vocabulary:
                 secret=self._secret,
             )  # fmt: skip
             if first < len(starts):
-                self._make_room(int(sizes[first]))
+                self._grow(int(sizes[first]))
         return numbers
 
-    def _make_room(self, size: int) -> None:
+    def _grow(self, size: int) -> None:
         """Make room for another item of ``size`` bytes."""
         known = len(self)
         used = int(self._ends[known])
@@ -440,7 +440,7 @@ class Inversion(NamedTuple):
     documents, frequencies
         ``uint32``: documents, ascending for each token, and the token's frequency in each.
     positions
-        ``uint32``: position for each token, document and occurrence; None without positions.
+        ``uint32``: position for each token, document and occurrence, or ``None``.
     """
 
     starts: Int64s
@@ -469,12 +469,12 @@ def invert_tokens(
     distinct
         Number of distinct tokens.
     positions
-        Position of each token in its document, or None.
+        Position of each token in its document, or ``None``.
 
     Raises
     ------
     SchemaError
-        The arguments do not fit each other.
+        The arguments contradict each other.
     """
     known = counts.min(initial=0) >= 0 and int(counts.sum()) == len(numbers)
     if not known or int(numbers.max(initial=0)) >= max(distinct, 1) or len(counts) >= 1 << 32:
@@ -550,7 +550,7 @@ def sign(hashes: UInt64s, bounds: Int64s, permutations: Permutations) -> UInt16s
     Raises
     ------
     SchemaError
-        The bounds do not ascend or leave the hashes, or permutations differ in length.
+        The bounds descend or leave the hashes, or permutations differ in length.
     """
     values = len(permutations.factors)
     if any(len(numbers) != values for numbers in permutations):

@@ -26,8 +26,8 @@ class ListLayer(NamedTuple):
     """The lists of one layer.
 
     ``offsets`` has ``slots + 1`` values of ``offset_bits``; ``validity`` is an Arrow bitmap or
-    None; ``rep`` and ``definition`` are the remaining levels for the outer layers (None when not
-    requested).
+    ``None``; ``rep`` and ``definition`` are the remaining levels for the outer layers, if
+    requested.
     """
 
     offsets: pa.Buffer
@@ -56,7 +56,7 @@ def resolve_lists(
     Parameters
     ----------
     rep, definition
-        Levels, one per entry; ``definition`` None means all 0.
+        Levels, one per entry; ``None`` as ``definition`` means all 0.
     visible_max
         Entries with a definition level up to this one are items of the lists.
     resolved_max
@@ -64,7 +64,7 @@ def resolve_lists(
     slot_max
         Entries with a definition level up to this one have a slot in the array of lists.
     null_level
-        The definition level of a null list; 0 when no list is null.
+        The definition level of a null list; 0 when all lists are valid.
     offset_bits
         32 or 64; the caller has checked that the number of entries fits.
     outer
@@ -75,9 +75,9 @@ def resolve_lists(
     Returns
     -------
     ListLayer or None
-        None if the entries have more lists. None also if an entry without a slot continues a
-        list or is continued: its items would be in the list before. Such an entry is inside a
-        null or empty list.
+        ``None`` if the entries have more lists, or if an entry without a slot continues a list or
+        is continued: its items would be in the list before. Such an entry is inside a null or
+        empty list.
     """
     entries = len(rep)
     if definition is None:
@@ -121,7 +121,7 @@ def validity_from_levels(
 ) -> tuple[pa.Buffer | None, int, int]:
     """Return the validity of an item layer: ``(bitmap or None, null count, slots)``.
 
-    Entries with a definition level above ``slot_max`` have no slot; entries at ``null_level`` ≥ 1
+    Entries with a definition level above ``slot_max`` lack a slot; entries at ``null_level`` ≥ 1
     are null.
     """
     entries = len(definition)
@@ -133,7 +133,7 @@ def validity_from_levels(
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 
 
-# --- Decode definition levels of 0 and 1 to a validity bitmap, without an array of the levels
+# --- Decode definition levels of 0 and 1 directly to a validity bitmap ------------------
 #
 # A column with few nulls has long runs, or blocks of width 0: a few bytes stand for a whole
 # bitmap. To expand them to levels first would cost more than everything else.
@@ -167,13 +167,13 @@ def unpack_level_bits(
     Returns
     -------
     tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. None when some
+        The bitmap over all chunks, bit set = valid, and the number of nulls. ``None`` when some
         levels are above 1, or widths allow such levels: read the levels instead.
 
     Raises
     ------
     CorruptFileError
-        The size of a chunk does not match its count and width.
+        The size of a chunk contradicts its count and width.
     """
     starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
     if encoding == "inline":
@@ -216,13 +216,13 @@ def unpack_run_bits(
     Returns
     -------
     tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. None when some
+        The bitmap over all chunks, bit set = valid, and the number of nulls. ``None`` when some
         levels are above 1: read the levels instead.
 
     Raises
     ------
     CorruptFileError
-        Runs lie outside ``data``, or lengths do not add up.
+        Runs lie outside ``data``, or the sum of lengths is wrong.
     """
     values, lengths, runs, counts = check_runs(data, values, lengths, runs, counts, 16, where)
     target = allocate_bits(int(counts.sum()))
@@ -261,7 +261,7 @@ def cut_visible(definition: UInt16s, visible_max: int, counts: Int64s) -> Int64s
     Raises
     ------
     ValueError
-        A chunk has no values, or visible entries are fewer than values.
+        A chunk lacks values, or visible entries are fewer than values.
     """
     counts = np.ascontiguousarray(counts, np.int64)
     definition = np.ascontiguousarray(definition, np.uint16)
@@ -296,7 +296,7 @@ def count_starts(rep: UInt16s, cuts: Int64s, max_rep: int) -> tuple[Int64s, Int6
     Raises
     ------
     ValueError
-        Cuts do not ascend within the entries.
+        Cuts descend, or leave the entries.
     """
     cuts = np.ascontiguousarray(cuts, np.int64)
     rep = np.ascontiguousarray(rep, np.uint16)

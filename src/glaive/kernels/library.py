@@ -1,7 +1,7 @@
 """Machine code of all kernels in a shared library, which is part of a wheel.
 
 ``tools/build_kernels.py`` makes one library for each level of processors. Its name has a digest of
-the kernels' sources: a checkout with changed kernels does not use it.
+the kernels' sources: a checkout with changed kernels ignores it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEVELS: Final = {"x86_64_v4": _WITH_PERMUTES, "x86_64_v3": _V3, "x86_64_v2": _V2
 The highest level has instructions that Ice Lake and Zen 4 added; several kernels use them."""
 
 _LAYOUT: Final = b"5"
-"""Version of the calls: it changes when older code cannot be called any more."""
+"""Version of the calls: it changes when older code becomes incompatible."""
 
 
 _FOLDER: Final = os.path.dirname(__file__)
@@ -40,7 +40,7 @@ _FOLDER: Final = os.path.dirname(__file__)
 
 @cache
 def _archived() -> Any:
-    """Return the package if it is in an archive; None if it is a folder."""
+    """Return the package if it is in an archive; ``None`` if it is a folder."""
     if os.path.isdir(_FOLDER):
         return None
     from importlib.resources import files
@@ -74,7 +74,7 @@ def digest() -> str:
 
 @cache
 def level() -> str | None:
-    """Return the level of this processor; None if no library is for it."""
+    """Return the level of this processor; ``None`` if libraries leave it out."""
     if sys.platform != "linux" or sys.maxsize < 2**63 - 1:
         return None
     machine = os.uname().machine
@@ -93,7 +93,7 @@ def level() -> str | None:
 
 @cache
 def library() -> ctypes.PyDLL | None:
-    """Return the library for this processor and these sources; None if it does not exist."""
+    """Return the library for this processor and these sources, or ``None``."""
     best = level() if settings.kernels == "auto" else None
     if best is None:
         return None

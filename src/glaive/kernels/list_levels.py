@@ -1,8 +1,8 @@
 """Decode, check and cut the levels of chunks of a page with lists to rows, in one pass.
 
-The wrappers support the level encodings in use (``records.LevelPage``). They return None if levels
-are damaged or compiled kernels are disabled. The caller then uses the general path, which reads
-headers, levels and counts in turn and reports the damage.
+The wrappers support the level encodings in use (``records.LevelPage``). They return ``None`` if
+levels are damaged or compiled kernels are disabled. The caller then uses the general path, which
+reads headers, levels and counts in turn and reports the damage.
 
 Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 """
@@ -76,7 +76,7 @@ def read_levels(
     Returns
     -------
     ReadLevels or None
-        None if levels are damaged or compiled kernels are disabled.
+        ``None`` if levels are damaged or compiled kernels are disabled.
     """
     chunks = len(starts)
     if not chunks:
@@ -162,13 +162,13 @@ CODES = 256
 """Number of codes: one per kind of end, and 0 for entries that continue."""
 
 MAX_ENTRIES = 1 << 46
-"""Maximum entries: more than fits in memory, with sizes in bytes that do not overflow."""
+"""Maximum entries: more than fits in memory, with sizes in bytes below 2^63."""
 
 
 class ListEntries(NamedTuple):
     """The entries inside a list layer, and counts of lists.
 
-    - ``rep`` and ``ended`` have one item per entry. ``ended`` is None if all entries continue.
+    - ``rep`` and ``ended`` have one item per entry. ``ended`` is ``None`` if all entries continue.
     - ``nulls`` and ``empties`` count lists whose entry continues.
     - ``ended_outside`` counts lists whose entry has ended in an outer layer.
     - ``dropped`` counts lists with items that are null or whose entry has ended.
@@ -194,19 +194,19 @@ def spread_lists(
     null_code: int,
     empty_code: int,
 ) -> ListEntries:
-    """Make the entries of a list layer: one per item, and one per list without items.
+    """Make the entries of a list layer: one per item, and one per empty or null list.
 
     Parameters
     ----------
     rep
-        ``uint16`` of shape ``(entries,)``: the repetition level of each outer entry. None for
+        ``uint16`` of shape ``(entries,)``: the repetition level of each outer entry. ``None`` for
         zeros.
     ended, outer
-        ``uint8`` of shape ``(entries,)``. None for zeros.
+        ``uint8`` of shape ``(entries,)``. ``None`` for zeros.
     lengths
         ``int64`` of shape ``(slots,)``: the items of the list in each slot.
     valid
-        ``bool`` of shape ``(slots,)``: whether the list is valid. None if all are valid.
+        ``bool`` of shape ``(slots,)``: whether the list is valid. ``None`` if all are valid.
     entries
         Number of outer entries.
     repeated
@@ -217,7 +217,7 @@ def spread_lists(
     Raises
     ------
     ValueError
-        The arrays do not match. Or a list has less than 0 items, or more than fit in memory.
+        The arrays differ in length. Or a list has less than 0 items, or more than fit in memory.
     """
     for name, array in (("rep", rep), ("ended", ended), ("outer", outer)):
         _check(name, array, entries)
@@ -267,7 +267,7 @@ def end_slots(
     Raises
     ------
     ValueError
-        The arrays do not match.
+        The arrays differ in length.
     """
     for name, array in (("ended", ended), ("outer", outer)):
         _check(name, array, entries)
@@ -287,7 +287,7 @@ def number_ends(ended: UInt8s, levels: UInt16s) -> UInt16s:
     Raises
     ------
     ValueError
-        There are more levels than codes, or a code has no level.
+        There are more levels than codes, or a code lacks a level.
     """
     entries = len(ended)
     _check("ended", ended, entries)

@@ -1,7 +1,7 @@
 """Take single lists from the chunks of a page whose only list layer is the outermost.
 
 One call finds the chunks of all rows and decodes the levels of each chunk once. It collects
-offsets, validity and the locations of values. As in ``list_levels``, None means damage, or that
+offsets, validity and the locations of values. As in ``list_levels``, ``None`` means damage, or that
 compiled kernels are disabled. The caller then uses the general path, which is the reference in
 tests.
 
@@ -103,8 +103,8 @@ class ListPage:
 class TakenLists(NamedTuple):
     """Lists as in Arrow, and the locations of their items.
 
-    ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None if all are
-    valid. Item j is value ``positions[j]`` of chunk ``ids[slots[j]]``. Value buffer b of chunk
+    ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, ``None`` if all
+    are valid. Item j is value ``positions[j]`` of chunk ``ids[slots[j]]``. Value buffer b of chunk
     ``ids[i]`` starts at ``starts[b, i]`` and has ``sizes[b, i]`` bytes. ``values`` are the items,
     if the kernel reads values of the page; ``starts`` and ``sizes`` are then empty.
     """
@@ -134,7 +134,7 @@ def take_item_lists(
     Parameters
     ----------
     data
-        Memory of the chunks. Chunks without one of the rows are not read.
+        Memory of the chunks; only chunks with one of the rows are read.
     starts
         ``int64`` of shape ``(chunks,)``: the first byte of each chunk in ``data``.
     chunks
@@ -148,7 +148,7 @@ def take_item_lists(
     Returns
     -------
     TakenLists or None
-        None if a chunk is damaged or compiled kernels are disabled.
+        ``None`` if a chunk is damaged or compiled kernels are disabled.
     """
     wanted, count, page = len(rows), len(chunks.sizes), chunks.page
     if not wanted:

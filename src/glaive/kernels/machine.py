@@ -82,7 +82,7 @@ def builtin(name: str, entry: int, names: int) -> Any:
 
 
 def _method(name: bytes, address: int) -> _MethodDef:
-    """Return the description of a builtin function, in memory that is never freed.
+    """Return the description of a builtin function, in memory that lasts until the process ends.
 
     The interpreter reads it until it deletes the function. This may be its last action, after it
     has deleted all modules and everything that could own this memory.
@@ -100,14 +100,14 @@ def _method(name: bytes, address: int) -> _MethodDef:
 
 @cache
 def _allocate() -> Any:
-    """Return ``PyMem_RawMalloc``, which allocates memory without an object."""
+    """Return ``PyMem_RawMalloc``, which allocates plain memory."""
     kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
     return kind(("PyMem_RawMalloc", ctypes.pythonapi))
 
 
 @cache
 def _new_function() -> Any:
-    """Return ``PyCFunction_NewEx`` with private types, which no other caller sees."""
+    """Return ``PyCFunction_NewEx`` with private types; other callers keep theirs."""
     kind = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p
     )
@@ -124,7 +124,7 @@ def processor() -> tuple[str, str]:
     if features is None:
         try:
             features = llvm.get_host_cpu_features().flatten()
-        except RuntimeError:  # LLVM cannot list the features of some processors
+        except RuntimeError:  # LLVM knows only some processors
             features = ""
     return llvm.get_host_cpu_name() if name is None else name, features
 
@@ -145,7 +145,7 @@ def _engine() -> tuple[Any, Any]:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine), llvm
 
 
-# --- The compiler of kernels, imported without the settings of the working directory ----
+# --- The compiler of kernels, isolated from the settings of the working directory -------
 #
 # With PyYAML, numba reads ``.numba_config.yaml`` in the working directory at its import and at each
 # compilation. The settings name files to overwrite, such as ``dump_html``, and the working
@@ -157,7 +157,7 @@ _FILE: Final = ".numba_config.yaml"
 def import_numba() -> None:
     """Import numba, and stop it from reading the file.
 
-    A program that imported numba earlier may rely on the file: then nothing changes.
+    A program that imported numba earlier may rely on the file: then numba keeps using it.
     """
     if "numba" in sys.modules:
         return
@@ -175,10 +175,10 @@ def import_numba() -> None:
     config._config_fname = ""  # noqa: SLF001  # numba reads it before each compilation, too
 
 
-def has_settings_of_a_file() -> bool:
+def uses_settings_file() -> bool:
     """Return whether numba compiles with the file: the program imported it, and the file exists.
 
-    The names of cached code depend on environment variables, not on the file.
+    The names of cached code depend on environment variables only.
     """
     from numba.core import config
 

@@ -1,4 +1,4 @@
-"""Test words without an array of them; the result is a bitmap, or row numbers.
+"""Test words in their encoded form; the result is a bitmap, or row numbers.
 
 A test of words of 8 to 64 bits is a set of ranges. ``glaive.encodings.predicate`` turns tests of
 signed numbers, floats, dates and single values into a few ranges. Tests of dictionary-encoded
@@ -76,7 +76,7 @@ class HashedWords:
 
 
 def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
-    """List the words of some ranges; return None if they are many more than the ranges."""
+    """List the words of some ranges; return ``None`` if they are many more than the ranges."""
     sizes = spans + np.uint64(1)
     # The size of a range of all words wraps to 0: compare the spans first.
     if not len(lows) or int(spans.max()) >= _ALWAYS_LISTED:
@@ -92,10 +92,10 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
 
 
 def bitset_of(bits: int, lows: UInt64s, spans: UInt64s) -> Bitset | None:
-    """Return a bitset of two or more ranges of words; None if they are far apart.
+    """Return a bitset of two or more ranges of words; ``None`` if they are far apart.
 
     The words have ``bits`` bits. Ranges ascend modulo ``2 ** bits``: 0 follows the largest word.
-    They do not touch, and the bitset omits the widest gap between them.
+    There are gaps between them, and the bitset omits the widest one.
     """
     full = np.uint64((1 << bits) - 1)
     gaps = (np.roll(lows, -1) - lows - spans - np.uint64(1)) & full
@@ -133,11 +133,10 @@ _TABLE_BITS = 16
 class IntegerRanges:
     """The words ``lows[i]`` to ``lows[i] + spans[i]`` of ``bits`` bits pass.
 
-    Ranges ascend and do not touch; the last may wrap around from the largest word to 0. With a
-    ``limit`` (≥ 0) words above it are damage. The other members represent the same set. ``table``
+    Ranges ascend, with gaps between them; the last may wrap around from the largest word to 0. With
+    a ``limit`` (≥ 0) words above it are damage. The other members represent the same set. ``table``
     has a 0 or 1 for each word up to the limit. ``bitset`` and ``hashed`` hold many words,
-    ``bitset``
-    if they are close together.
+    ``bitset`` if they are close together.
     """
 
     bits: int
@@ -150,7 +149,7 @@ class IntegerRanges:
 
     @classmethod
     def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> IntegerRanges:
-        """Return a test without a limit; for many ranges with a table, a bitset or hashes."""
+        """Return a test of all words; for many ranges with a table, a bitset or hashes."""
         lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
         test = cls(bits, lows, spans)
         if len(lows) <= _MAX_COMPARED_RANGES:
@@ -208,13 +207,13 @@ def match_inline(
     Returns
     -------
     pyarrow.Buffer
-        One bit per value, chunk after chunk without gaps.
+        One bit per value, chunk after chunk.
 
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above the width of words, or its size does not
-        match its width. Or a word is above the limit of the test.
+        A chunk lies outside ``data``, its width is above the width of words, or its size
+        contradicts its width. Or a word is above the limit of the test.
     """
     bits = test.bits
     starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
@@ -237,12 +236,12 @@ def match_inline(
 def match_plain(
     data: pa.Buffer, starts: Int64s, counts: Int64s, test: IntegerRanges, where: object
 ) -> pa.Buffer:
-    """Test plain words; return one bit per word, chunk after chunk without gaps.
+    """Test plain words; return one bit per word, chunk after chunk.
 
     Parameters
     ----------
     data
-        Memory of all chunks; words need no alignment.
+        Memory of all chunks; words may have any alignment.
     starts, counts
         ``int64`` of shape ``(chunks,)``: first byte and number of words of each chunk.
     test

@@ -1,9 +1,9 @@
-"""Compiled kernels as machine code: loaded without the compiler, and cached on disk.
+"""Compiled kernels as machine code, cached on disk; to load them takes no compiler.
 
 ``native.offsets.unpack`` is the kernel ``unpack`` of ``glaive.kernels.loops.offsets``: a builtin
 function that releases the interpreter lock. On first use it is found in the library of the wheel
-(``glaive.kernels.library``). Without a library for the processor, llvmlite links it from the cache
-on disk (``glaive.kernels.code_cache``). If the cache has no code, numba compiles the kernel.
+(``glaive.kernels.library``). If the processor lacks a library, llvmlite links it from the cache
+on disk (``glaive.kernels.code_cache``). If the cache lacks the code, numba compiles the kernel.
 
 Decision and figures: ``docs/adr/0002-kernels.md``.
 """
@@ -52,7 +52,7 @@ _LOCK = RLock()
 
 
 def _before_fork() -> None:
-    """Wait until no thread compiles or links, so that locks of llvmlite and numba are free."""
+    """Wait until all threads have compiled and linked, and locks of llvmlite and numba are free."""
     _LOCK.acquire()
 
 
@@ -111,19 +111,19 @@ def _linked(module: str, name: str) -> Any:
 
     code = read_code(module, name)
     if code is None:
-        _say_once()
+        _inform_once()
         kernel = _compiled(module, name)
         from glaive.kernels.loops.entry import compile_entry
-        from glaive.kernels.machine import has_settings_of_a_file
+        from glaive.kernels.machine import uses_settings_file
 
         code = compile_entry(kernel, symbol)
-        if not has_settings_of_a_file():
+        if not uses_settings_file():
             keep_code(module, name, code)
     return link(code, symbol, name)
 
 
 @cache
-def _say_once() -> None:
+def _inform_once() -> None:
     """Tell users why the first calls on a machine take seconds."""
     import logging
 

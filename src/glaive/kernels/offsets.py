@@ -43,7 +43,7 @@ _PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
 def unpack_variable(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, offset_bits: int, where: Where
 ) -> Strings:
-    """Join the values of all chunks; a single chunk is not copied.
+    """Join the values of all chunks; return a view of a single chunk.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def unpack_variable(
 def unpack_blocks(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, offset_bits: int, where: Where
 ) -> Strings:
-    """Join the values of all blocks; a single block is not copied.
+    """Join the values of all blocks; return a view of a single block.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def read_one(
     Raises
     ------
     CorruptFileError
-        The value does not lie after the offsets and within the chunk.
+        The value begins within the offsets, or ends after the chunk.
     """
     width = bits // 8
     head = (count + 1) * width
@@ -230,7 +230,7 @@ def take_variable(
         A chunk leaves ``data``, or the offsets of a wanted value descend or leave the chunk. Or
         wanted values overlap and have more bytes than ``data``.
     IndexError
-        The chunk or the value does not exist.
+        The chunk or the value is missing.
     """
     width = offset_bits // 8
     n = len(chunk)
@@ -292,7 +292,7 @@ class NullableOffsets(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Start and size of single values, and flags of the valid values (None: all)."""
+    """Start and size of single values, and flags of the valid values (``None``: all)."""
 
     starts: Int64s
     sizes: Int64s
@@ -357,8 +357,7 @@ def pair_end_offsets(
     before, stored
         ``uint64`` of shape ``(values,)``: ends of the preceding values, and of the values.
     follows
-        ``bool`` of shape ``(values,)``: false for values without a value before them; they start
-        at 0.
+        ``bool`` of shape ``(values,)``: false for the first values of a chunk; they start at 0.
     adjustment, where
         As for :func:`decode_end_offsets`.
 
@@ -467,7 +466,7 @@ def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[I
     Returns
     -------
     tuple
-        Entry words, and positions in ``raw``, -1 for objects without the member.
+        Entry words, and positions in ``raw``, -1 for objects that lack the member.
 
     Raises
     ------
@@ -496,12 +495,12 @@ def _corrupt_member(expected: str, found: str) -> CorruptFileError:
 
 # --- Dictionary-encoded strings: replace indices by their items -------------------------
 
-_MOST_USED: Final = min(MAX_OFFSET, MAX_IMPLIED_BYTES)
+_MAX_EXPANDED_BYTES: Final = min(MAX_OFFSET, MAX_IMPLIED_BYTES)
 
-_ROOM: Final = 32, 256
+_FIRST_ITEM_BYTES: Final = 32, 256
 """Least and largest number of bytes allocated first for each item."""
 
-_FEW: Final = 1024
+_MAX_SINGLE_VALUES: Final = 1024
 """Largest number of values for which only their own items are read."""
 
 _ITEMS_PER_VALUE: Final = 4
@@ -530,7 +529,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     CapacityError
         Two or more values take more than ``MAX_IMPLIED_BYTES``; the function allocated less.
     RowIndexError
-        An index is not below the number of items.
+        An index is the number of items or more.
     SchemaError
         The offsets of items descend or leave their data.
     """
@@ -539,21 +538,22 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     number = len(ends) - 1
     if indices.size < count * word:
         raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
-    into, room = allocate((count + 1) * width), _ROOM[0] * count
+    into, room = allocate((count + 1) * width), _FIRST_ITEM_BYTES[0] * count
     common = {
         "indices": address(indices), "word": word, "n": count, "offsets": address(offsets),
         "width": width, "items": number, "out_offsets": address(into),
     }  # fmt: skip
-    if count > _FEW and number <= _ITEMS_PER_VALUE * count:
+    if count > _MAX_SINGLE_VALUES and number <= _ITEMS_PER_VALUE * count:
         check_offsets(offsets, items.offset_bits, data, number)
         longest = int(np.diff(ends).max(initial=0))
-        if longest <= SHORT and longest * count <= _MOST_USED:
+        if longest <= SHORT and longest * count <= _MAX_EXPANDED_BYTES:
             padded, out = allocate(data.size + SHORT), allocate(longest * count + SLACK)
             as_array(padded)[: data.size] = as_array(data)
             used = offsets_loops.expand_short(**common, data=address(padded), out=address(out))
             if used >= 0:
                 return Strings(into, items.offset_bits, out.slice(0, used))
-        room = count * min(max(_ROOM[0], 5 * data.size // (4 * max(number, 1))), _ROOM[1])
+        low, high = _FIRST_ITEM_BYTES
+        room = count * min(max(low, 5 * data.size // (4 * max(number, 1))), high)
     while True:
         out = allocate_with_slack(room, SLACK)
         used = offsets_loops.take_items(
@@ -563,11 +563,11 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
             check_offsets(offsets, items.offset_bits, data, number)
             worst = as_array(indices, np.dtype(f"<u{word}"))[:count].max()
             raise RowIndexError(f"index {worst} of a dictionary of {number} items")
-        if used > _MOST_USED and count > 1:
+        if used > _MAX_EXPANDED_BYTES and count > 1:
             raise CapacityError(
                 f"{used} bytes of {count} dictionary values in one array exceed the limit of "
-                f"{_MOST_USED}; read or take fewer rows at a time",
-                parts=-(-used // _MOST_USED),
+                f"{_MAX_EXPANDED_BYTES}; read or take fewer rows at a time",
+                parts=-(-used // _MAX_EXPANDED_BYTES),
             )
         if used <= room:
             return Strings(into, items.offset_bits, out.slice(0, used))

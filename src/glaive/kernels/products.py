@@ -54,7 +54,7 @@ class QueryTable:
 
 
 class NearPairs(NamedTuple):
-    """Query and row of each pair, in no order, and the row where the next call starts."""
+    """Query and row of each pair, unordered, and the row where the next call starts."""
 
     query: Int32s
     row: Int32s
@@ -183,8 +183,8 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
     Parameters
     ----------
     rows
-        ``float32`` of shape ``(n, dimension)``, contiguous, finite and not negative; the
-        dimension is a multiple of 8.
+        ``float32`` of shape ``(n, dimension)``, contiguous, finite and ≥ 0; the dimension is a
+        multiple of 8.
     factors
         ``float32``, from 0 on.
     most

@@ -1,8 +1,8 @@
-"""Take rows of several columns without lists, in one call and one block of memory.
+"""Take rows of several columns outside of lists, in one call and one block of memory.
 
 One call finds the chunk of each row, reads its header, level and value, and decodes or copies
-strings. As in ``list_takes``, None means damage, or that compiled kernels are disabled. The caller
-then uses the general path, which is the reference in tests.
+strings. As in ``list_takes``, ``None`` means damage, or that compiled kernels are disabled. The
+caller then uses the general path, which is the reference in tests.
 
 Specification: "Chunks" in ``docs/format/pages.md``; "FSST" in ``docs/format/encodings.md``.
 """
@@ -178,7 +178,7 @@ class RowColumns:
     columns: Sequence[RowPages]
     _tables: Int64s = field(init=False)
     _fixed: tuple[int, int] = field(init=False)
-    """Bytes to allocate per row, and in addition for all columns, without strings."""
+    """Bytes to allocate per row, and in addition for all columns; strings need more."""
     _texts: list[int] = field(init=False)
     """Bytes to allocate for the strings of a row."""
 
@@ -208,13 +208,13 @@ class RowColumns:
             records.append(packed(column.record(starts)))
         object.__setattr__(self, "_tables", np.concatenate([np.empty(0, np.int64), *records]))
 
-    def room(self, rows: int) -> int:
+    def estimated_bytes(self, rows: int) -> int:
         """Estimate the bytes of ``rows`` rows; strings are as long as in the last take."""
         each, extra = self._fixed
         return each * rows + extra + min(self._texts[0] * rows, _MAX_STRING_BYTES)
 
-    def most_room(self, rows: int) -> float:
-        """Return the maximum bytes of ``rows`` rows: strings of different rows do not overlap."""
+    def max_bytes(self, rows: int) -> float:
+        """Return the maximum bytes of ``rows`` rows: strings of different rows are disjoint."""
         if any(column.items is not None for column in self.columns):
             return math.inf
         each, extra = self._fixed
@@ -254,10 +254,10 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     Returns
     -------
     TakenRows or None
-        None if
+        ``None`` if
 
         - a chunk is damaged,
-        - a row does not exist in a column,
+        - a column lacks a row,
         - the rows take 2 GiB or more, or memory is exhausted,
         - compiled kernels are disabled.
     """
@@ -268,7 +268,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     taken_at, pages_at = _SCRATCH, _SCRATCH + 8 * _TAKEN * count
     numbers = np.empty((pages_at >> 3) + wanted, np.int64)
     base, at = address(numbers), address(rows)
-    tables, room = columns.tables, columns.room(wanted)
+    tables, room = columns.tables, columns.estimated_bytes(wanted)
     while room <= MAX_OFFSET:
         try:
             memory = allocate(room)
@@ -284,7 +284,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
                 memory = copy_of(memory.slice(0, used))
             parts = numbers[taken_at >> 3 : pages_at >> 3].reshape(count, _TAKEN)
             return TakenRows(memory, parts.tolist())
-        if used != TOO_LITTLE or room > columns.most_room(wanted):
+        if used != TOO_LITTLE or room > columns.max_bytes(wanted):
             return None
         room *= 4
     return None
@@ -314,7 +314,7 @@ def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
 # --- Find the chunks that hold some values of pages without lists -----------------------
 # Specification: "Chunk words" in ``docs/format/pages.md``.
 
-_FEW: Final = 64
+_MARKED_CHUNKS_PER_VALUE: Final = 64
 """Maximum chunks per value for which the kernel marks chunks; above, values are sorted."""
 
 
@@ -343,7 +343,7 @@ def locate_values(
         from 0, and the number of values.
     first_chunks
         ``int64`` of shape ``(pages + 1,)``: the first chunk of each page, and the number of chunks.
-        None for one page.
+        ``None`` for one page.
     shift
         All chunks except the last of each page have ``1 << shift`` values. -1 if the counts differ.
 
@@ -363,7 +363,7 @@ def locate_values(
         return LocatedValues(values, values, values)
     if int(values.min()) < 0 or int(values.max()) >= firsts[-1]:
         raise RowIndexError(f"values {values.min()}..{values.max()} of {firsts[-1]} in all")
-    if wanted * _FEW < chunks:
+    if wanted * _MARKED_CHUNKS_PER_VALUE < chunks:
         return _locate_numpy(values, firsts)
     if shift < 0:  # each chunk is searched for as if it were a page
         first_chunks, shift = np.arange(chunks + 1), 62

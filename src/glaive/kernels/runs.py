@@ -1,7 +1,7 @@
 """Run-length kernels: ``[7, 7, 7, 9] <-> values [7, 9], lengths [3, 1]``.
 
-A run longer than 255 values is stored as several pairs of the same value; no pair crosses
-the end of a chunk. Values are unsigned words of 8, 16, 32 or 64 bits.
+A run longer than 255 values is stored as several pairs of the same value. Each pair ends within
+its chunk. Values are unsigned words of 8, 16, 32 or 64 bits.
 
 Specification: "Run-length encoding" in ``docs/format/encodings.md``.
 """
@@ -34,7 +34,7 @@ class RunPlan(NamedTuple):
     pairs: Int64s
 
     def bytes_of(self, word_bits: int) -> int:
-        """Return the encoded size of all chunks, without their headers."""
+        """Return the encoded size of the values and lengths of all chunks."""
         return int(self.pairs.sum()) * (word_bits // 8 + 1)
 
 
@@ -51,7 +51,7 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     word_bits
         Width of a value.
     limit
-        Largest number of bytes for the pairs of all chunks; with more the result is None.
+        Maximum bytes of the pairs of all chunks; with more the result is ``None``.
     """
     _words(values, count, word_bits)
     pair = word_bits // 8 + 1
@@ -131,7 +131,7 @@ def expand_runs(
     Raises
     ------
     CorruptFileError
-        Pairs lie outside ``data``, or lengths do not add up.
+        Pairs lie outside ``data``, or the sum of lengths is wrong.
     """
     values, lengths, runs, counts = check_runs(
         data, values, lengths, runs, counts, word_bits, where
@@ -157,7 +157,7 @@ def take_runs(
     word_bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Read single values without expanding a chunk, by adding up lengths from its start.
+    """Read single values by adding up the lengths from the start of the chunk.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def take_runs(
 
 
 def _words_of_chunks(values: pa.Buffer, counts: Int64s, word_bits: int) -> Any:
-    # No chunk is longer than all values, so the sum of counts does not overflow.
+    # Each chunk is at most as long as all values, so the sum of counts stays below 2^63.
     longest = values.size * 8 // word_bits
     if len(counts) and not (counts.min() >= 0 and counts.max() <= longest):
         raise ValueError(f"chunks of {counts.min()} to {counts.max()} of {longest} values")
@@ -255,7 +255,7 @@ def _sum_of_lengths(data: pa.Buffer, lengths: Int64s, runs: Int64s, chunk: int) 
 def wrong_sum(
     data: pa.Buffer, lengths: Int64s, runs: Int64s, counts: Int64s, chunk: int, where: object
 ) -> CorruptFileError:
-    """Return the error for a chunk whose run lengths do not add up to its values."""
+    """Return the error for a chunk whose sum of run lengths differs from its values."""
     return CorruptFileError(
         "run lengths of a chunk",
         expected=f"a sum of {counts[chunk]} values",

@@ -139,7 +139,7 @@ def pack_blocks(
 def value_lengths(
     offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int
 ) -> tuple[int, int]:
-    """Return the shortest and the longest value in bytes; (0, 0) without values.
+    """Return the shortest and the longest value in bytes; (0, 0) if ``count`` is 0.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def decode_lists(
     Raises
     ------
     CorruptFileError
-        The number of blocks does not match the lengths, or a block has a wrong size or
+        The number of blocks contradicts the lengths, or a block has a wrong size or
         impossible numbers.
     """
     if block not in _BLOCKS:
@@ -191,11 +191,11 @@ class Search(NamedTuple):
     Parameters
     ----------
     limit
-        Number of documents in the partition; higher numbers are not found.
+        Number of documents in the partition; searches skip higher numbers.
     most
         Largest number of documents to find: the best are kept.
     allowed
-        ``uint8`` of shape ``(limit,)``: 0 for documents that must not be found; None: all may be.
+        ``uint8`` of shape ``(limit,)``: 0 for excluded documents; ``None``: search all.
     floor
         Scores must exceed this one.
     """
@@ -220,7 +220,7 @@ class PhraseTerm(NamedTuple):
     offset
         Position of the term in the phrase.
     most
-        Largest number of positions in one document; documents with more are not found.
+        Largest number of positions in one document; searches skip documents with more.
     """
 
     of: int
@@ -266,7 +266,7 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
         raise ValueError(f"{len(lists)} lists of {MAX_TERMS}")
     if not lists or not search.most:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    # The reference has a number for each document of the partition, be they found or not.
+    # The reference has a number for each document of the partition.
     terms = len(lists)
     table, kept = _table(lists)
     scaled = np.append(factors.astype(np.float64), search.floor)

@@ -22,7 +22,7 @@ from glaive.types import Int64s, UInt8s, UInt64s
 
 # --- Sort the suffixes of a text: its suffix array --------------------------------------
 
-MOST_BYTES: Final = (1 << 31) - 1
+MAX_TEXT_BYTES: Final = (1 << 31) - 1
 """Longest text in bytes whose suffixes can be sorted."""
 
 _BYTES: Final = 256
@@ -44,8 +44,8 @@ def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
     SchemaError
         The text is longer.
     """
-    if len(text) > MOST_BYTES:
-        raise SchemaError(f"a text of {len(text)} bytes, of at most {MOST_BYTES}")
+    if len(text) > MAX_TEXT_BYTES:
+        raise SchemaError(f"a text of {len(text)} bytes, of at most {MAX_TEXT_BYTES}")
     return _sorted(np.ascontiguousarray(text), _BYTES)
 
 
@@ -81,7 +81,7 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
 _BLOCK_WORDS: Final = 8
 """Words of bits counted one by one; the counts of earlier words are stored."""
 
-_MOST_STEPS: Final = 256
+_MAX_STEPS: Final = 256
 """Largest average number of steps back for each row to locate. With one sample in 32 rows, about
 32 are taken. Repetitive texts may take any number."""
 
@@ -105,7 +105,7 @@ class WaveletTree:
     Raises
     ------
     ValueError
-        The arrays do not fit each other.
+        The arrays contradict each other.
     """
 
     words: UInt64s
@@ -204,7 +204,7 @@ class WaveletTree:
 
 
 def _paths(children: Int64s) -> list[list[int]]:
-    """Return the steps from the root to each byte; the steps are empty for bytes without a leaf."""
+    """Return the steps from the root to each byte, empty for a byte that lacks a leaf."""
     paths: list[list[int]] = [[] for _ in range(256)]
     reached: list[list[int] | None] = [[]] + [None] * (len(children) - 1)
     for node, pair in enumerate(children.tolist()):
@@ -239,7 +239,7 @@ class SuffixSamples:
     Raises
     ------
     ValueError
-        The values do not fit each other.
+        The values contradict each other.
     """
 
     positions: Int64s
@@ -275,7 +275,7 @@ def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
 def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int) -> Int64s | None:
     """Return the start of the suffixes of the rows from ``first`` to ``stop``.
 
-    Return None if that takes too many steps, or if the samples belong to another text.
+    Return ``None`` if that takes too many steps, or if the samples belong to another text.
 
     Raises
     ------
@@ -285,7 +285,7 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
     if not 0 <= first <= stop <= tree.size or samples.rows != tree.size:
         raise ValueError(f"rows {first} to {stop} of {tree.size}, samples of {samples.rows}")
     count = stop - first
-    most_steps = _MOST_STEPS * (count + _MOST_STEPS)
+    most_steps = _MAX_STEPS * (count + _MAX_STEPS)
     positions = np.empty(count, np.int64)
     return positions if wavelet_loops.locate_rows(
         first=first, stop=stop, words=address(tree.words), ranks=address(tree.ranks),
@@ -296,7 +296,7 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
 
 
 def read_text(tree: WaveletTree) -> UInt8s:
-    """Return the text, without its last byte; a step of :func:`locate_rows` for each byte.
+    """Return the text up to its last byte, exclusive; a step of :func:`locate_rows` for each byte.
 
     The last byte must be smaller than all others; otherwise the result is arbitrary.
     """

@@ -6,15 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels.wavelet import _MOST_STEPS, MOST_BYTES, SuffixSamples, WaveletTree
+from glaive.kernels.wavelet import _MAX_STEPS, MAX_TEXT_BYTES, SuffixSamples, WaveletTree
 from glaive.types import Int64s, UInt8s
 
 
 def sort_suffixes(text: UInt8s) -> NDArray[np.int32]:
     """Where the suffixes of a text begin, in their order: a suffix comes before longer ones
     that begin with it."""
-    if len(text) > MOST_BYTES:
-        raise SchemaError(f"a text of {len(text)} bytes, of at most {MOST_BYTES}")
+    if len(text) > MAX_TEXT_BYTES:
+        raise SchemaError(f"a text of {len(text)} bytes, of at most {MAX_TEXT_BYTES}")
     return _sort_numpy(text)
 
 
@@ -46,7 +46,7 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
     if not 0 <= first <= stop <= tree.size or samples.rows != tree.size:
         raise ValueError(f"rows {first} to {stop} of {tree.size}, samples of {samples.rows}")
     count = stop - first
-    most_steps = _MOST_STEPS * (count + _MOST_STEPS)
+    most_steps = _MAX_STEPS * (count + _MAX_STEPS)
     return _locate_numpy(tree, samples, first, stop, most_steps)
 
 

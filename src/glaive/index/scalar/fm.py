@@ -39,7 +39,7 @@ from glaive.index.scalar.ngram import required_words
 from glaive.index.scalar.ordering import is_binary, is_text
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter
 from glaive.kernels.wavelet import (
-    MOST_BYTES,
+    MAX_TEXT_BYTES,
     SuffixSamples,
     WaveletTree,
     find_pattern,
@@ -265,8 +265,8 @@ def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
 # --- FM, built: join texts, sort their suffixes, and build a wavelet tree of the transform ---
 # Specification: "FM" in ``docs/format/indices.md``.
 
-_MAX_TEXTS: Final = 10_000
-_MAX_BYTES: Final = 1 << 22
+_PARTITION_TEXTS: Final = 10_000
+_PARTITION_BYTES: Final = 1 << 22
 """Maximum texts and bytes of a partition: larger partitions sort at half the speed."""
 
 _MEMORY_PER_BYTE: Final = 16
@@ -303,7 +303,7 @@ def partition_name(number: int) -> str:
 
 def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator[list[Texts]]:
     """Cut a stream of texts into partitions, by number of texts, bytes and memory."""
-    max_bytes = max(1, min(_MAX_BYTES, memory_limit // _MEMORY_PER_BYTE))
+    max_bytes = max(1, min(_PARTITION_BYTES, memory_limit // _MEMORY_PER_BYTE))
     kept: list[Texts] = []
     texts = size = 0
     for arrived in texts_of_rows:
@@ -312,12 +312,12 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
             ends = np.cumsum(rest.sizes + 1)
             # The text that exceeds the limit is the last of its partition.
             filled = int(np.searchsorted(ends, max_bytes - size)) + 1
-            count = min(filled, _MAX_TEXTS - texts, len(rest.rows))
+            count = min(filled, _PARTITION_TEXTS - texts, len(rest.rows))
             used = int(ends[count - 1]) - count
             kept.append(Texts(rest.rows[:count], rest.sizes[:count], rest.data[:used]))
             rest = Texts(rest.rows[count:], rest.sizes[count:], rest.data[used:])
             texts, size = texts + count, size + used + count
-            if texts == _MAX_TEXTS or size >= max_bytes:
+            if texts == _PARTITION_TEXTS or size >= max_bytes:
                 yield kept
                 kept, texts, size = [], 0, 0
     if kept:
@@ -326,7 +326,7 @@ def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator
 
 def is_small(partition: FMPartition) -> bool:
     """Return whether a partition is less than half full."""
-    few = 2 * len(partition.rows) < _MAX_TEXTS and 2 * partition.size < _MAX_BYTES
+    few = 2 * len(partition.rows) < _PARTITION_TEXTS and 2 * partition.size < _PARTITION_BYTES
     return few and not partition.has_zeros
 
 
@@ -377,9 +377,9 @@ def write_partition(out: SegmentWriter, number: int, parts: Sequence[Texts]) -> 
     rows = np.concatenate([np.empty(0, np.uint64), *(part.rows for part in parts)])
     sizes = np.concatenate([np.empty(0, np.int64), *(part.sizes for part in parts)])
     total = int(sizes.sum()) + len(sizes) + 1
-    if total > MOST_BYTES // 2:
+    if total > MAX_TEXT_BYTES // 2:
         raise UnsupportedFeatureError(
-            f"an FM index of texts of {total} bytes: one may have {MOST_BYTES // 2}. Index a "
+            f"an FM index of texts of {total} bytes: one may have {MAX_TEXT_BYTES // 2}. Index a "
             "column of shorter texts, or scan with use_scalar_index=False"
         )
     ends = np.cumsum(sizes + 1)

@@ -44,9 +44,9 @@ from glaive.index.vector.storage import (
     tensor_values,
 )
 from glaive.kernels.distances import (
-    LEAST_LENGTH,
+    MAX_LENGTH,
     METRICS,
-    MOST_LENGTH,
+    MIN_LENGTH,
     Element,
     Metric,
     RankedVectors,
@@ -239,7 +239,7 @@ class OpenedVectorIndex(OpenedIndex):
             made = vector
             if self.metric == "cosine":  # before the cast: float32 may not hold float64 numbers
                 length = np.linalg.norm(vector)
-                usual = LEAST_LENGTH < length < MOST_LENGTH
+                usual = MIN_LENGTH < length < MAX_LENGTH
                 made = vector / length if usual else normalized(vector[None])[0]
             return np.ascontiguousarray(made, self.centroids.dtype)
 

@@ -27,7 +27,7 @@ from glaive.index.protocol import IndexSource
 from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import IndexFile
 from glaive.io.access import open_store
-from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
+from glaive.kernels.distances import MAX_LENGTH, METRICS, MIN_LENGTH, Metric
 from glaive.kernels.products import ROUNDS, rotate
 from glaive.types import Flags, Float32s, Int64s, UInt8s
 
@@ -67,7 +67,7 @@ def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
         unit: NDArray[np.floating] = wide / lengths[:, None]
-        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        odd = np.flatnonzero(~((lengths > MIN_LENGTH) & (lengths < MAX_LENGTH)))
         if len(odd):  # squares of these vectors may be 0, inexact or infinite
             rows = wide[odd] / np.abs(wide[odd]).max(axis=1, keepdims=True)
             unit[odd] = rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]

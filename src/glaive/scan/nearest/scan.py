@@ -22,8 +22,8 @@ from glaive.dataclass import dataclass
 from glaive.index.vector.storage import normalized
 from glaive.kernels.distances import (
     ELEMENTS,
-    LEAST_LENGTH,
-    MOST_LENGTH,
+    MAX_LENGTH,
+    MIN_LENGTH,
     Metric,
     VectorBlock,
     measure_pairs,
@@ -234,7 +234,7 @@ class BatchSearch:
         lengths = np.sqrt(squares)
         factors = (-1 / lengths).astype(np.float32)
         offsets = np.zeros(count, np.float32)
-        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        odd = np.flatnonzero(~((lengths > MIN_LENGTH) & (lengths < MAX_LENGTH)))
         if len(odd):
             # Vectors of length 0 lack a cosine. Products of other vectors may be inexact: they are
             # within all limits, like NaN.
