@@ -1,7 +1,7 @@
 """Lance datasets and files in pure Python.
 
-Names are loaded on first use: ``import glaive`` takes a millisecond. It does not load Arrow, numba,
-object stores or Spark.
+Names are loaded on first use: ``import glaive`` takes a millisecond. Arrow, numba,
+object stores and Spark are loaded later.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ _MODULES = (
     "hf io lance log mem_wal namespace optimize otel progress query pydantic sampler schema "
     "spark torch tracing types udf util vector"
 )
-"""Modules available as ``glaive.errors`` and so on without an import."""
+"""Modules available as ``glaive.errors`` and so on as soon as glaive is imported."""
 
 
 _SUBMODULES = ("compute", "dataset", "fs", "pandas_compat", "substrait")
@@ -205,7 +205,7 @@ _reach_submodules()
 
 
 class _OfPylance:
-    """Finder of modules that only have names of other modules, if no file has the name."""
+    """Finder of missing modules that only have names of other modules."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> ModuleSpec | None:

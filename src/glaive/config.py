@@ -12,7 +12,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 USUAL_RATIO: Final = 64
-"""Ratio of decoded bytes to file size up to which limits on decoding do not apply.
+"""Ratio of decoded bytes to file size above which limits on decoding apply.
 
 A file of a gigabyte may decode to many bytes. Limits are for few bytes that encode many.
 """
@@ -60,10 +60,10 @@ def memory_size(name: str, given: object) -> int:
 
 
 def default_batch_size() -> int:
-    """Return the rows per batch of scans without ``batch_size``.
+    """Return the default rows per batch of scans.
 
-    ``LANCE_DEFAULT_BATCH_SIZE`` is read for each scan, as in pylance. A value that is not a
-    positive integer counts as unset.
+    ``LANCE_DEFAULT_BATCH_SIZE`` is read for each scan, as in pylance. Only a
+    positive integer counts.
     """
     text = os.environ.get("LANCE_DEFAULT_BATCH_SIZE", "")
     return (int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0) or 8192
@@ -102,7 +102,7 @@ class Settings:
         quarter of the machine's memory.
     verify
         ``GLAIVE_VERIFY``: ``1`` to compare everything that is read of data files with checksums,
-        ``0`` to compare nothing. The default is to compare manifests, deletion files, the input of
+        ``0`` to trust all files. The default is to compare manifests, deletion files, the input of
         compactions, and bytes from a network.
     checksums
         ``GLAIVE_CHECKSUMS``: ``1`` to write data files with checksums, ``0`` without. By default
@@ -192,7 +192,7 @@ def added(group: str) -> dict[str, Any]:
     Raises
     ------
     Exception
-        An entry point cannot be imported; a note names it.
+        Importing an entry point failed; a note names it.
     """
     from importlib.metadata import entry_points
 

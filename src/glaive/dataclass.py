@@ -1,8 +1,8 @@
 """``dataclass`` and ``NamedTuple`` as in the standard library, but modules with them load faster.
 
 The decorator of the standard library compiles six methods of each class. This takes 0.3 ms, mostly
-for classes and methods that a process never uses. Here ``__init__`` and comparisons are compiled
-when they are first looked up; the other methods need no code of their own. Fields, parameters and
+for unused classes and methods. Here ``__init__`` and comparisons are compiled when they are first
+looked up; all classes share the other methods. Fields, parameters and
 behaviour are the same; ``fields``, ``replace``, ``asdict`` and pickling work.
 """
 

@@ -57,7 +57,7 @@ _PYDANTIC_AVAILABLE = _lazy_import("pydantic")[1]
 
 
 def _is_of(package: str, obj: Any, *, check_type: bool = True) -> bool:
-    """Return whether an object, or a class itself, comes from a package. Import nothing."""
+    """Return whether an object, or a class itself, comes from a package; import nothing."""
     kind: Any = type(obj) if check_type else obj
     bases = getattr(kind, "__mro__", ())
     return any(str(base.__module__).partition(".")[0] == package for base in bases)

@@ -1,47 +1,47 @@
 """All errors that glaive raises on purpose.
 
 GlaiveError
-├── FormatError(ValueError)              the bytes do not follow the format
+├── FormatError(ValueError)              the bytes violate the format
 │   ├── CorruptFileError                 a length, offset or checksum is wrong
 │   ├── NotLanceError(OSError)           the bytes are not a Lance file or manifest
-│   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not supported
+│   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but unsupported
 │       └── LimitError                   more than a limit of this process allows
-├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
-│   └── CapacityError                    values do not fit one array; fewer rows would
-├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
+├── SchemaError(ValueError, TypeError, OSError)   types or columns differ from the dataset
+│   └── CapacityError                    values exceed one array; take fewer rows
+├── OptionError(ValueError, TypeError, OSError)   an option or its value is invalid
 │   ├── OptionRangeError(OverflowError)  a number is below the range of an option
-│   ├── PartitionIndexError(IndexError)  a vector index has no partition of this number
+│   ├── PartitionIndexError(IndexError)  a partition of a vector index is missing
 │   ├── IndexExistsError(RuntimeError)   an index of this name exists already
-│   ├── IndexKindError(UnsupportedFeatureError)   the kind is unknown, or does not fit the column
-│   └── TrainingError(RuntimeError)      clusters were not trained, or there are too few vectors
+│   ├── IndexKindError(UnsupportedFeatureError)   the kind is unknown, or refuses the column
+│   └── TrainingError(RuntimeError)      clusters are untrained, or vectors too few
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            all retries lost to other writers; try again
 │   ├── DatasetExistsError(FileExistsError)   create was requested, but the dataset exists already
 │   └── RefExistsError(FileExistsError, ValueError)   a tag or branch of this name exists already
-├── CleanupError(OSError)                old versions cannot be removed; nothing was removed
-├── NotFoundError(LookupError)           a version, column, index or fragment does not exist
-│   ├── DatasetNotFoundError(ValueError, FileNotFoundError)   no dataset at this location
+├── CleanupError(OSError)                old versions cannot be removed
+├── NotFoundError(LookupError)           a version, column, index or fragment is missing
+│   ├── DatasetNotFoundError(ValueError, FileNotFoundError)   the dataset is missing
 │   │   └── UnfinishedDatasetError(NotLanceError)   the writer that created it was stopped
-│   ├── VersionNotFoundError(OSError, ValueError)    the version does not exist
-│   ├── RefNotFoundError(OSError, ValueError)    the tag or branch does not exist
+│   ├── VersionNotFoundError(OSError, ValueError)    the version is missing
+│   ├── RefNotFoundError(OSError, ValueError)    the tag or branch is missing
 │   ├── DataFileMissingError(ValueError, FileNotFoundError)   a file of a manifest is missing
-│   ├── FragmentNotFoundError(ValueError)    the fragment does not exist
-│   ├── IndexNotFoundError(KeyError, RuntimeError)   the index does not exist
-│   └── ColumnNotFoundError(KeyError, ValueError, OSError)    the column does not exist
+│   ├── FragmentNotFoundError(ValueError)    the fragment is missing
+│   ├── IndexNotFoundError(KeyError, RuntimeError)   the index is missing
+│   └── ColumnNotFoundError(KeyError, ValueError, OSError)    the column is unknown
 ├── ExpectationError(ValueError)         rows violate an expectation of a job
-├── JobError(RuntimeError)               a cluster lost processes of a job; nothing was committed
+├── JobError(RuntimeError)               a cluster lost processes of a job
 ├── FilterError(ValueError, OSError)     an expression is invalid, or cannot be computed
 │   └── FilterColumnError(ColumnNotFoundError)   an expression has an unknown column
 ├── RowIndexError(IndexError, OverflowError, ValueError, OSError)   a row position out of range
 │   └── DeletedRowError(NotImplementedError)      the address of a deleted row
 ├── StoreError(OSError)                  the file system or object store refused or failed
-│   ├── UnreachableError(ValueError)     a dataset was not opened, because its store failed
-│   ├── AccessError(PermissionError)     a dataset has a location that the caller did not allow
-│   ├── NotForcedError                   written and visible, but perhaps not on disk yet
-│   ├── ObjectNotFoundError(FileNotFoundError)    the object does not exist
+│   ├── UnreachableError(ValueError)     opening a dataset failed, because its store failed
+│   ├── AccessError(PermissionError)     a dataset has a location that the caller has not allowed
+│   ├── NotForcedError                   written and visible, but perhaps still in memory
+│   ├── ObjectNotFoundError(FileNotFoundError)    the object is missing
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found an object
-└── MissingDependencyError(ImportError)  a package that the task needs is not installed
+└── MissingDependencyError(ImportError)  a package that the task needs is missing
 
 Errors also derive from the built-in exceptions that pylance raises in the same situation. So
 ``except`` clauses written for pylance still catch them. pylance raises ``OSError`` for invalid
@@ -142,7 +142,7 @@ class GlaiveError(Exception):
 
     @staticmethod
     def without_secrets(text: str) -> str:
-        """Return the text without passwords and keys in its URLs, for logs and ``repr``."""
+        """Hide passwords and keys in the URLs of a text, for logs and ``repr``."""
         return re.sub(SECRETS, _starred, text) if ":/" in text else text
 
 
@@ -157,7 +157,7 @@ def _starred(one: re.Match[str]) -> str:
 
 
 class FormatError(GlaiveError, ValueError):
-    """The bytes do not follow the format."""
+    """The bytes violate the format."""
 
 
 class CorruptFileError(FormatError):
@@ -190,7 +190,7 @@ class NotLanceError(FormatError, OSError):
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
-    """Well-formed, but not supported by this reader or this format version."""
+    """Well-formed, but unsupported by this reader or this format version."""
 
 
 class LimitError(UnsupportedFeatureError):
@@ -198,13 +198,13 @@ class LimitError(UnsupportedFeatureError):
 
 
 class SchemaError(GlaiveError, ValueError, TypeError, OSError):
-    """Types or columns do not match the dataset or are not supported by the format version."""
+    """Types or columns do not match the dataset or are unsupported by the format version."""
 
 
 class CapacityError(SchemaError):
     """More bytes or items than one Arrow array holds: offsets of 32 bits count 2^31 - 1.
 
-    Scans and takes handle it: they split the rows. Users see it only if that does not help.
+    Scans and takes handle it: they split the rows. Users see it only if that fails.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class CapacityError(SchemaError):
 
 
 class OptionError(GlaiveError, ValueError, TypeError, OSError):
-    """An option does not exist or has an invalid value."""
+    """An option is unknown or has an invalid value."""
 
 
 class OptionRangeError(OptionError, OverflowError):
@@ -241,7 +241,7 @@ class OptionRangeError(OptionError, OverflowError):
 
 
 class PartitionIndexError(OptionError, IndexError):
-    """A vector index has no partition of this number."""
+    """A vector index lacks a partition of this number."""
 
 
 class IndexExistsError(OptionError, RuntimeError):
@@ -249,15 +249,15 @@ class IndexExistsError(OptionError, RuntimeError):
 
 
 class IndexKindError(UnsupportedFeatureError, OptionError):
-    """The kind of index is unknown, or does not support values of the column's type."""
+    """The kind of index is unknown, or refuses values of the column's type."""
 
 
 class TrainingError(OptionError, RuntimeError):
-    """Clusters were not trained yet, or there are too few vectors to train them from."""
+    """Clusters are untrained, or there are too few vectors to train them from."""
 
 
 class CommitError(GlaiveError, OSError):
-    """A write did not become a version; other readers see no part of it."""
+    """A write did not become a version; readers see the dataset as before."""
 
 
 class CommitConflictError(CommitError):
@@ -269,7 +269,7 @@ class CommitConflictError(CommitError):
         The cause, and what to do.
     retryable
         Whether the same change may succeed on the newest version. Otherwise the data that it
-        refers to no longer exists.
+        refers to is gone.
     version
         The version that conflicts.
     operation
@@ -297,7 +297,7 @@ class CommitConflictError(CommitError):
 
 
 class CommitContentionError(CommitError):
-    """Other writers were first at every retry. The changes do not conflict; try again."""
+    """Other writers were first at every retry. The changes are compatible; try again."""
 
 
 class DatasetExistsError(CommitError, FileExistsError):
@@ -309,15 +309,15 @@ class RefExistsError(CommitError, FileExistsError, ValueError):
 
 
 class CleanupError(GlaiveError, OSError):
-    """Old versions cannot be removed as requested; nothing was removed."""
+    """Old versions cannot be removed as requested. All versions stay."""
 
 
 class NotFoundError(GlaiveError, LookupError):
-    """A version, column, index or fragment does not exist."""
+    """A version, column, index or fragment is missing."""
 
 
 class DatasetNotFoundError(NotFoundError, ValueError, FileNotFoundError):
-    """No dataset at this location."""
+    """The dataset at this location is missing."""
 
 
 class UnfinishedDatasetError(DatasetNotFoundError, NotLanceError):
@@ -325,27 +325,27 @@ class UnfinishedDatasetError(DatasetNotFoundError, NotLanceError):
 
 
 class VersionNotFoundError(NotFoundError, OSError, ValueError):
-    """The version of the dataset does not exist; the message lists the existing versions."""
+    """The version of the dataset is missing; the message lists the existing versions."""
 
 
 class RefNotFoundError(NotFoundError, OSError, ValueError):
-    """The tag or branch does not exist; the message lists the closest names."""
+    """The tag or branch is missing; the message lists the closest names."""
 
 
 class DataFileMissingError(NotFoundError, ValueError, FileNotFoundError):
-    """A manifest refers to a file that does not exist."""
+    """A file of a manifest is missing."""
 
 
 class FragmentNotFoundError(NotFoundError, ValueError):
-    """The fragment does not exist in a version."""
+    """The fragment is missing in a version."""
 
 
 class IndexNotFoundError(NotFoundError, KeyError, RuntimeError, ValueError):
-    """The index does not exist; the message lists the existing indices."""
+    """The index is missing; the message lists the existing indices."""
 
 
 class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
-    """The column does not exist; the message lists the closest names."""
+    """The column is unknown; the message lists the closest names."""
 
     @classmethod
     def among(
@@ -365,11 +365,11 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
 
 class ExpectationError(GlaiveError, ValueError):
-    """Rows violate a condition of a job or of a step of a pipeline; nothing was committed."""
+    """Rows violate a condition of a job or of a step of a pipeline. The dataset is unchanged."""
 
 
 class JobError(GlaiveError, RuntimeError):
-    """A cluster lost processes of a job, or stopped it; nothing was committed."""
+    """A cluster lost processes of a job, or stopped it. The dataset is unchanged."""
 
 
 class FilterError(GlaiveError, ValueError, OSError):
@@ -384,7 +384,7 @@ class FilterError(GlaiveError, ValueError, OSError):
 
 
 class FilterColumnError(FilterError, ColumnNotFoundError):
-    """An expression has a column that does not exist; the message lists the closest names."""
+    """An expression has an unknown column; the message lists the closest names."""
 
 
 class RowIndexError(GlaiveError, IndexError, OverflowError, ValueError, OSError):
@@ -401,15 +401,15 @@ class StoreError(GlaiveError, OSError):
     is_unanswered: bool = False
     """Whether a request to the store had no answer, and may still take effect."""
     is_unsupported: bool = False
-    """Whether this kind of store does not support the request."""
+    """Whether this kind of store lacks the request."""
 
 
 class UnreachableError(StoreError, ValueError):
-    """A dataset was not opened, because its store refused or failed."""
+    """Opening a dataset failed, because its store refused or failed."""
 
 
 class AccessError(StoreError, PermissionError):
-    """A dataset has a location outside of itself that the caller did not allow."""
+    """A dataset has a location outside of itself that the caller has not allowed."""
 
 
 class NotForcedError(StoreError):
@@ -417,7 +417,7 @@ class NotForcedError(StoreError):
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
-    """The object does not exist."""
+    """The object is missing."""
 
 
 class ObjectExistsError(StoreError, FileExistsError):
@@ -425,4 +425,4 @@ class ObjectExistsError(StoreError, FileExistsError):
 
 
 class MissingDependencyError(GlaiveError, ImportError):
-    """A package or program the task needs is not installed; the message says how to get it."""
+    """A package or program the task needs is missing; the message says how to get it."""

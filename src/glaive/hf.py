@@ -27,14 +27,14 @@ class HuggingFaceConverter:
         self.ds_info = ds_info
 
     def to_pytorch(self, col: str, array: pa.Array) -> list[Any] | None:
-        """Return the images of a column; ``None`` if the metadata does not describe it.
+        """Return the images of a column; ``None`` if it is missing in the metadata.
 
         Raises
         ------
         UnsupportedFeatureError
             The feature is not an image.
         MissingDependencyError
-            Pillow is not installed.
+            Pillow is missing.
         AccessError
             An image is given by a path instead of bytes.
         CorruptFileError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict(dict):
-        """``TypedDict`` as in the standard library, but without compiling annotations."""
+        """``TypedDict`` as in the standard library; annotations stay strings."""
 
         def __init_subclass__(cls, **_total: bool) -> None:
             own = dict(vars(cls).get("__annotations__", {}))
@@ -61,7 +61,7 @@ class Kind:
     beyond: str = ""
 
     def check(self, name: str, given: Any, *, hidden: bool = False) -> Any:
-        """Convert a value; messages do not show it if it is ``hidden``."""
+        """Convert a value; messages omit a ``hidden`` value."""
         try:
             return self.of(given)
         except GlaiveError:
@@ -198,7 +198,7 @@ def _inside(item: Kind, key: str, value: Any) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Parse JSON. It may contain credentials, so messages do not show it."""
+    """Parse JSON. It may contain credentials, so messages omit it."""
     import json
 
     try:
@@ -290,7 +290,7 @@ def read_table(
 ) -> T:
     """Make an option set from a table of a file.
 
-    Messages do not show the values of fields that ``repr`` of the set omits.
+    Messages omit the values of fields that ``repr`` of the set omits.
 
     Parameters
     ----------
@@ -332,8 +332,8 @@ def shows(
 ) -> Callable[[F], F]:
     """Make a function with ``**options: Unpack[keywords]`` display each option.
 
-    Type checkers read the annotation. At run time ``inspect.signature`` and ``help`` ignore it. It
-    also cannot express that some options may be given by position, as in pylance.
+    Type checkers read the annotation. At run time ``inspect.signature`` and ``help`` ignore it.
+    This function also allows some options by position, as in pylance.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ def shows(
     leave_out
         Options that the function sets itself.
     **values
-        Other defaults than ``None`` that no option set has.
+        Other defaults than ``None`` that are missing in the option sets.
     """
 
     def showing(function: F) -> F:

@@ -95,8 +95,8 @@ def fraction() -> float:
 def hash_secret() -> int:
     """Return an odd, signed 64-bit factor for the hashes of one table.
 
-    Each table keeps its factor, also when it is sent to another process. Written data does not
-    depend on it, so a simulation gets it from the system, too.
+    Each table keeps its factor, also when it is sent to another process. Written data is
+    independent of it, so a simulation gets it from the system, too.
     """
     return int.from_bytes(os.urandom(8), "little", signed=True) | 1
 
@@ -135,7 +135,7 @@ _KNOWN: WeakSet[Any] = WeakSet()
 
 
 class Origin:
-    """The process that began some work: a fork of it must not remove the files of that work."""
+    """The process that began some work: only this process may remove the files of that work."""
 
     __slots__ = ("_process",)
 
@@ -158,8 +158,8 @@ class Origin:
 def renewed(lock: T) -> T:
     """Return the lock, which will be free in every child that is forked while a thread holds it.
 
-    Use it for locks of objects that several calls share. A child does not continue the objects of
-    a single call.
+    Use it for locks of objects that several calls share. Objects of a single call stay in
+    the parent.
     """
     _KNOWN.add(lock)
     return lock
@@ -167,7 +167,7 @@ def renewed(lock: T) -> T:
 
 @contextmanager
 def patiently(lock: RLock) -> Iterator[None]:
-    """Hold a lock that only avoids repeated work; continue without it after a second."""
+    """Hold a lock that only avoids repeated work, or give up after a second and continue."""
     held = lock.acquire(timeout=_PATIENCE)
     try:
         yield
@@ -184,7 +184,7 @@ def _after_fork() -> None:
 
 
 def _renew_properties() -> None:
-    """Replace the locks of cached properties, which Python 3.12 no longer has."""
+    """Replace the locks of cached properties in Python 3.11."""
     for name, module in list(sys.modules.items()):
         if not name.startswith("glaive"):
             continue
@@ -239,8 +239,9 @@ def anyone_listens() -> bool:
 def emit(target: str, **fields: object) -> None:
     """Call all listeners with an event; its fields become strings.
 
-    An exception of a listener is logged, because the change itself succeeded. A listener's own
-    operations cause no events, which would never end. Passwords and keys in URLs are omitted.
+    An exception of a listener is logged, because the change itself succeeded. Operations of
+    listeners are skipped, as their events would go on forever. Passwords and keys in URLs are
+    omitted.
     """
     if not _listeners or getattr(_thread, "listens", False):
         return

@@ -139,7 +139,7 @@ class ShardedFragmentSampler(Sharded, FragmentSampler):
     Raises
     ------
     OptionError
-        The rank does not exist.
+        The rank is out of range.
     """
 
     @staticmethod
@@ -158,7 +158,7 @@ class ShardedFragmentSampler(Sharded, FragmentSampler):
 class ShardedBatchSampler(Sharded, Sampler):
     """Sampler of every ``world_size``-th batch, from ``rank`` on: shares differ by at most a batch.
 
-    With a filter the number of rows is not known before. Each process then scans all rows that pass
+    With a filter the number of rows is unknown before. Each process then scans all rows that pass
     and keeps every ``world_size``-th row, so shares differ by at most one row. In this case
     ``randomize`` only shuffles the rows of each batch.
 
@@ -172,7 +172,7 @@ class ShardedBatchSampler(Sharded, Sampler):
     Raises
     ------
     OptionError
-        The rank does not exist.
+        The rank is out of range.
     """
 
     @staticmethod
@@ -251,7 +251,7 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     Raises
     ------
     OptionError
-        The rank does not exist, or ``batch_size`` is 0 and the dataset has rows.
+        The rank is out of range, or ``batch_size`` is 0 and the dataset has rows.
     """
 
     def __init__(  # pylance's parameters
@@ -312,7 +312,7 @@ class ShuffledBlockSampler(Sharded, Sampler):
     Raises
     ------
     OptionError
-        The rank does not exist, or a number of rows is not positive.
+        The rank is out of range, or a number of rows is zero or negative.
 
     Notes
     -----

@@ -65,9 +65,9 @@ class Fault:
     Parameters
     ----------
     at
-        Number of the matching request; later requests are not affected unless ``forever``.
+        Number of the matching request; with ``forever``, also all later requests.
     kind
-        ``"fail"``: raise the error and do nothing. ``"lie"``: execute the request, then raise the
+        ``"fail"``: only raise the error. ``"lie"``: execute the request, then raise the
         error, as if the response was lost. ``"delay"``: execute it ``seconds`` later. ``"repeat"``:
         execute it twice if it puts or deletes, like a client that repeats a request after it lost
         the response.
@@ -105,7 +105,7 @@ class CountingStore(WrappedStore):
 
     @property
     def requests(self) -> int:
-        """Requests made; opening a reader does not count."""
+        """Requests made, except opening a reader."""
         return len(self.log)
 
     @property
@@ -160,7 +160,7 @@ class CountingStore(WrappedStore):
         return late
 
     def open(self, path: str, *, size: int | None = None) -> CountingReader:
-        """Open; no request is counted until bytes are requested."""
+        """Open; requests for bytes are counted later."""
         return CountingReader(self, path, self.inner.open(path, size=size), size)
 
     def get(self, path: str) -> pa.Buffer:
@@ -281,7 +281,7 @@ class CountingSink:
         return size
 
     def abort(self) -> None:
-        """Abort the inner sink. This is never counted and never fails."""
+        """Abort the inner sink; uncounted, and free of faults."""
         self._inner.abort()
 
 
@@ -321,10 +321,10 @@ class Outcome:
     at: int
     kind: Kind
     store: ObjectStore
-    """The store after the operation, without faults."""
+    """The store after the operation, free of faults."""
     error: GlaiveError | None
     dataset: LanceDataset
-    """The dataset of the operation, without further faults."""
+    """The dataset of the operation, free of further faults."""
 
 
 def open_on(store: ObjectStore, version: int | None = None) -> LanceDataset:

@@ -1,8 +1,8 @@
 """Events of glaive as they happen, under the names of ``lance.tracing``.
 
 Events report changes of datasets, files and indices, with pylance's targets and fields, and the
-messages that glaive logs. Spans of single steps are not recorded. To
-see how long the steps of a scan take, use ``scanner.analyze_plan()`` or ``scan_stats_callback``.
+messages that glaive logs. To see how long the steps of a scan take, use ``scanner.analyze_plan()``
+or ``scan_stats_callback``.
 
 =========================  ====================================================================
 target                     fields of ``args``
@@ -46,12 +46,12 @@ _FORMAT = "%(asctime)s %(name)s [%(levelname)s] %(filename)s:%(lineno)d %(funcNa
 
 
 def get_python_log_level(rust_log_level: str) -> str:
-    """Return Python's name of a level, because Python has no ``trace``."""
+    """Return Python's name of a level, because Python lacks ``trace``."""
     return "DEBUG" if rust_log_level.lower() == "trace" else rust_log_level
 
 
 def get_log_level() -> str:
-    """Return the level in ``LANCE_LOG``; ``INFO`` if it is not set.
+    """Return the level in ``LANCE_LOG``; ``INFO`` by default.
 
     Levels of single modules (``lance=debug``) are ignored.
     """
@@ -158,7 +158,7 @@ def shutdown_tracing() -> None:
     Raises
     ------
     StoreError
-        The end of a trace file cannot be written.
+        Writing the end of a trace file failed.
     """
     stop_listening()
     logger = logging.getLogger("glaive")
@@ -181,7 +181,7 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     Raises
     ------
     StoreError
-        The file cannot be written.
+        Writing the file failed.
     """
     from glaive.io.failures import as_store_errors
 

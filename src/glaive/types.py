@@ -60,8 +60,8 @@ class RowRange(NamedTuple):
 class FormatVersion:
     """A data storage version, displayed as ``"2.1"``.
 
-    Versions have no order: the profile of a version, in ``glaive.file.versions``, lists its
-    features.
+    Compare versions only for equality: the profile of a version, in ``glaive.file.versions``, lists
+    its features.
     """
 
     major: int
@@ -140,7 +140,7 @@ def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArr
     count
         Number of items.
     start
-        Bytes before the first item; they need no alignment.
+        Bytes before the first item, of any alignment.
     """
     return _from_buffer(buffer, dtype, count, start) if count else np.empty(0, dtype)
 

@@ -1,4 +1,4 @@
-"""Stand-ins for names of pylance that glaive does not have.
+"""Stand-ins for names of pylance that glaive lacks.
 
 A program may import the stand-ins, annotate with them, call ``isinstance`` with them, and derive
 classes from them. The first use raises an error with the reason and an alternative. A script that
@@ -35,7 +35,7 @@ class Absence(NamedTuple):
 
 
 class AbsentName(type):
-    """The class of stand-ins. Using a stand-in raises an error; naming it does not."""
+    """The class of stand-ins. Using a stand-in raises an error."""
 
     __absence__: str
     __error__: type[GlaiveError]

@@ -96,10 +96,10 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Make ``import lance`` give glaive in this process. Calling it again does nothing.
+    """Make ``import lance`` give glaive in this process. You may call it twice.
 
     Call it before anything imports ``lance``: in the program's first lines, or in
-    ``sitecustomize`` for programs that cannot be changed. Processes that start later, such as
+    ``sitecustomize`` for programs that you cannot change. Processes that start later, such as
     workers of a pool by ``spawn``, call it themselves.
 
     Raises

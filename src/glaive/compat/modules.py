@@ -1,4 +1,4 @@
-"""Modules under pylance's names without own code: a table of their names, and a loader.
+"""Empty modules under pylance's names: a table of their names, and a loader.
 
 ``import glaive.bitmap`` works as for a file. Editors find the names in the stubs ``glaive-stubs``,
 which ``python -m tests.docs.stubs`` writes out of the table.

@@ -1,4 +1,4 @@
-"""Datasets for PyTorch, under the names of ``lance.torch``. Importing it does not import torch."""
+"""Datasets for PyTorch, under the names of ``lance.torch``. Importing it leaves torch for later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def preferred_device(device: Any = None) -> Any:
     Raises
     ------
     MissingDependencyError
-        torch is not installed.
+        torch is missing.
     """
     try:
         import torch

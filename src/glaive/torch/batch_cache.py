@@ -19,7 +19,7 @@ from glaive.sampler import ShardedBatchSampler, ShardedFragmentSampler
 class BatchCache:
     """Batches of a stream: the first complete pass writes a file, and later passes read it.
 
-    A pass that ends early leaves nothing; the next pass begins again. The file has no name, so the
+    If a pass ends early, the next pass begins again. The file is anonymous, so the
     system removes it after any end of the process.
 
     Parameters
@@ -99,7 +99,7 @@ class CachedDataset(BatchCache):
         self.close()
 
     def close(self) -> None:
-        """Delete the file. Closing again does nothing."""
+        """Delete the file. You may close it twice."""
         self._closed = True
         self.delete()
 
@@ -130,7 +130,7 @@ class ShardedBatchIterator:
     Raises
     ------
     OptionError
-        The rank or granularity does not exist.
+        The rank or granularity is unknown.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ from glaive.torch.tensors import Collate, for_sending, python_values, resized, t
 
 
 def blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | None) -> list[str]:
-    """Return the blob columns among ``columns``; expressions are never blob columns."""
+    """Return the blob columns among ``columns``, except expressions."""
     if isinstance(columns, Mapping):
         return []
     return [
@@ -281,7 +281,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         Number of rows to choose at random; 0 for all rows.
     cache
         Whether the first pass writes its batches to a temporary file. Later passes of this process
-        then read them. A string is the folder of that file. A pass in another order does not use
+        then read them. A string is the folder of that file. A pass in another order ignores
         the file: with ``shuffle`` each pass reads the dataset.
     with_row_id
         Whether to add a column ``_rowid``.
@@ -403,13 +403,13 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         """Return the position of this pass: how many batches it has returned. Plain values.
 
         In a worker, this is the worker's position. With workers, ask the loader: a
-        :class:`~glaive.torch.data.LanceLoader` or torchdata's ``StatefulDataLoader``. The loader
-        knows the workers, and this object does not.
+        :class:`~glaive.torch.data.LanceLoader` or torchdata's ``StatefulDataLoader``. Only the
+        loader knows the workers.
 
         Raises
         ------
         OptionError
-            Rows are chosen at random (``samples``), which cannot be repeated.
+            Rows are chosen at random (``samples``), which differs in each pass.
         """
         return self.state_of(self._place if self._start is None else self._start)
 
@@ -481,7 +481,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._place = PassState(epoch=place.epoch + 1)
 
     def _epoch(self) -> int:
-        """Return the number of the next pass without a state: the sampler's, or this one's."""
+        """Return the default number of the next pass: the sampler's, or this dataset's."""
         epoch = None if self._numbered else getattr(self.sampler, "epoch", None)
         return self._place.epoch if epoch is None else epoch
 
@@ -641,7 +641,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
     Parameters
     ----------
     dataset
-        Dataset that makes the batches, so you cannot give a ``batch_size``.
+        Dataset that makes the batches and sets the ``batch_size``.
     num_workers
         Number of processes; with 0, this process reads.
     **options
@@ -681,7 +681,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         Raises
         ------
         TypeError
-            The number is not known before: ``samples``, or a foreign sampler.
+            The number is unknown before: ``samples``, or a foreign sampler.
         """
         return sum(self.dataset.count_batches(at, self._shares) for at in range(self._shares))
 
@@ -695,7 +695,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         Raises
         ------
         OptionError
-            The dataset chooses rows at random, which cannot be repeated.
+            The dataset chooses rows at random, which differ in each pass.
         """
         state: dict[str, Any] = self.dataset.state_of(self._place)
         return state
@@ -703,7 +703,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next pass continue after the last batch that the other pass returned.
 
-        The same batches follow, in the same order until the first worker has no more batches. After
+        The same batches follow, in the same order until the first worker is done. After
         that the order may differ.
 
         Raises

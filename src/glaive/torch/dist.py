@@ -1,6 +1,6 @@
 """Ranks of processes and workers, under the names of ``lance.torch.dist``.
 
-Without torch there is a single process.
+If torch is missing, there is a single process.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _worker() -> Any:
 
 
 def get_dist_world_size() -> int:
-    """Return the number of processes of ``torch.distributed``; 1 if it is not used."""
+    """Return the number of processes of ``torch.distributed``; 1 by default."""
     distributed = _distributed()
     return 1 if distributed is None else int(distributed.get_world_size())
 
 
 def get_dist_rank() -> int:
-    """Return the number of this process of ``torch.distributed``; 0 if it is not used."""
+    """Return the number of this process of ``torch.distributed``; 0 by default."""
     distributed = _distributed()
     return 0 if distributed is None else int(distributed.get_rank())
 
@@ -50,8 +50,8 @@ def process_of_group(sent: tuple[int, int] | None = None) -> tuple[int, int]:
     Parameters
     ----------
     sent
-        The same numbers in the process that sent an object here. A spawned worker does not use
-        ``torch.distributed``, but the process that started it may.
+        The same numbers in the process that sent an object here. A spawned worker starts outside of
+        ``torch.distributed``, although the process that started it may use it.
     """
     if sent is not None and _worker() is not None and _distributed() is None:
         return sent
@@ -59,13 +59,13 @@ def process_of_group(sent: tuple[int, int] | None = None) -> tuple[int, int]:
 
 
 def get_mp_world_size() -> int:
-    """Return the number of workers of the loader; 1 in a process without a loader."""
+    """Return the number of workers of the loader; 1 outside of workers."""
     worker = _worker()
     return 1 if worker is None else int(worker.num_workers)
 
 
 def get_mp_rank() -> int:
-    """Return the number of this worker of the loader; 0 in a process without a loader."""
+    """Return the number of this worker of the loader; 0 outside of workers."""
     worker = _worker()
     return 0 if worker is None else int(worker.id)
 

@@ -1,7 +1,7 @@
-"""Batches as tensors: without a copy where Arrow's memory allows.
+"""Batches as tensors, which share Arrow's memory where possible.
 
 A program may change tensors in place, as ``batch.sub_(mean)`` does. So glaive copies values from
-the map of a file, because the system does not allow to write to it.
+the map of a file, because the system forbids to write to it.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _present(column: Any) -> list[bool]:
 
 
 def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
-    """Return a tensor of one dimension; ``None`` if the type has none."""
+    """Return a tensor of one dimension, or ``None``."""
     kind = values.type
     if getattr(kind, "extension_name", "") == "lance.bfloat16":
         return _brain_floats(values)
@@ -213,7 +213,7 @@ def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
 
 
 def _writable(values: Any) -> Any:
-    """Return numbers without nulls in writable memory.
+    """Return valid numbers in writable memory.
 
     Arrow makes the copy, because it reuses memory: torch's copy takes ten times as long.
     """
@@ -252,7 +252,7 @@ def concat_batches(bs: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of ``size``, except the last; without a copy if possible."""
+    """Yield the rows in batches of ``size``, except the last; as views if possible."""
     for slices in slices_of_rows(batches, size):
         yield concat_batches(slices) if len(slices) > 1 else slices[0]
 
@@ -290,7 +290,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Block:
-    """Block of memory without a name, which lives as long as a process maps or opens it."""
+    """Anonymous block of memory, which lives as long as a process maps or opens it."""
 
     def __init__(self, size: int) -> None:
         self.descriptor = os.memfd_create("glaive-batch")
@@ -348,7 +348,7 @@ _blocks = _Blocks()
 def lend(size: int) -> tuple[int, BlockAddress] | None:
     """Return the address in memory of a block for ``size`` bytes of data, and the block's address.
 
-    ``None`` if other processes hold too many blocks already, or the system has no memory left.
+    ``None`` if other processes hold too many blocks already, or the system is out of memory.
     """
     try:
         block = _blocks.lend(size)
@@ -405,7 +405,7 @@ def _ended(process: int, found: str) -> str:
 
 
 def lends_memory() -> bool:
-    """Return whether the system has memory without names that ``/proc`` can open."""
+    """Return whether the system has anonymous memory that ``/proc`` can open."""
     if not hasattr(os, "memfd_create"):
         return False
     try:
@@ -515,7 +515,7 @@ def _without_tensors(value: Any, copies: _Copies) -> Any:
 
 
 def _as_pieces(values: list[Any], copies: _Copies) -> _Pieces | None:
-    """Return a list column as the tensor it was cut from; ``None`` if it was not cut.
+    """Return a list column as the tensor it was cut from, or ``None``.
 
     If each of a thousand tensors had a place, the training process would take longer for the places
     than for everything else.
@@ -577,7 +577,7 @@ def _lends() -> bool:
 
 
 def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
-    """Return what to send: the address of the tensors, and the batch without them."""
+    """Return what to send: the address of the tensors, and the rest of the batch."""
     copies = _Copies()
     rest = _without_tensors(batch, copies)
     lent = lend(copies.end - HEAD) if copies.tensors and _lends() else None

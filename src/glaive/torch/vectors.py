@@ -253,7 +253,8 @@ class KMeans:
         OptionError
             The data is something else.
         TrainingError
-            There are fewer vectors than clusters. Or an iterable is given without centroids.
+            There are fewer vectors than clusters. Or an iterable is given, and centroids are
+            missing.
         """
         batches: Iterable[Any] = data
         if isinstance(data, torch.Tensor | np.ndarray | pa.Array):
@@ -422,7 +423,7 @@ def recall(expected: Any, actual: Any) -> Any:
 
 
 def infer_vector_column(ds: LanceDataset) -> str | None:
-    """Return the first column of vectors; ``None`` if the dataset has none."""
+    """Return the first column of vectors, or ``None``."""
     for column in ds.schema:
         if pa.types.is_fixed_size_list(column.type):
             return column.name
@@ -502,7 +503,7 @@ def rows_of(
 def assigned(rows: Iterable[tuple[Any, Any]], model: KMeans) -> Iterator[tuple[Any, Any, Any]]:
     """Yield ids of rows, their partitions, and residuals: vectors minus their centroids.
 
-    Vectors with NaN have no partition, and are omitted.
+    Vectors with NaN are omitted.
     """
     for ids, vectors in rows:
         numbers = model.transform(vectors)
@@ -759,7 +760,7 @@ def compute_partitions(  # noqa: PLR0917  # pylance has them
     allow_cuda_tf32
         Whether CUDA may multiply with 19 bits of each number.
     num_sub_vectors
-        Number of parts of residuals to write, too; ``None`` writes no residuals.
+        Number of parts of residuals to write, too; ``None`` omits residuals.
     filter_nan
         Whether to omit null vectors before they are read. Vectors with NaN are always omitted.
     sample_size
@@ -773,7 +774,7 @@ def compute_partitions(  # noqa: PLR0917  # pylance has them
     Raises
     ------
     OptionError
-        The dimension is not divisible by the number of parts.
+        The dimension is not a multiple of the number of parts.
     """
     rows = rows_of(
         opened_dataset(dataset),
