@@ -34,6 +34,7 @@ from glaive.format.fragment import FragmentList
 from glaive.options import one_of
 from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_columns
+from glaive.spark.lance_table.apply_changes import ChangeRules
 from glaive.spark.lance_table.merge import MergeBuilder, columns_in, target_frame
 from glaive.spark.merging import (
     ADDRESS,
@@ -55,6 +56,7 @@ from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
@@ -210,6 +212,85 @@ class TableRows(TableHandle):
         >>> merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
         return MergeBuilder(self._spark, self._dataset, self._name, source, condition)
+
+    def applyChanges(
+        self,
+        source: DataFrame,
+        keys: str | Sequence[str],
+        sequence_by: str,
+        delete_where: str | Column | None = None,
+        *,
+        ignore_null_updates: bool = False,
+        scd: Literal[1, 2] = 1,
+        columns: Sequence[str] | None = None,
+        job_id: str | None = None,
+    ) -> dict[str, int] | DataStreamWriter:
+        """Apply a feed of inserts, updates and deletes, in any order and exactly once.
+
+        Parameters
+        ----------
+        source
+            The changes: one row for each, with all keys. A streaming frame is applied batch by
+            batch.
+        keys
+            Columns that identify a row of the table.
+        sequence_by
+            Column of the source that orders the changes of a row. Changes at or before the
+            sequence of a row have no effect. With ``scd=1`` it is a column of the table, too.
+        delete_where
+            Condition for changes that delete their row: ``"op = 'd'"``. Columns that only this
+            condition names stay out of the table.
+        ignore_null_updates
+            Keep the value of a column if the change has null there; only with ``scd=1``.
+        scd
+            1 keeps the newest values of a row. 2 keeps all values in rows of their own: the table
+            has the columns ``valid_from``, ``valid_to`` (types of ``sequence_by``) and
+            ``is_current`` (boolean).
+        columns
+            Columns to set; default: all columns of the source.
+        job_id
+            As for :meth:`delete`; for a batch only.
+
+        Returns
+        -------
+        dict or DataStreamWriter
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``. For a
+            stream a writer: set its ``checkpointLocation``, and start it.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError
+            A column is missing in the table or the source.
+        OptionError
+            ``scd`` differs from 1 and 2, or ``ignore_null_updates`` comes with ``scd=2``.
+
+        Notes
+        -----
+        Keys and sequences of deletes stay in a small dataset in the table's directory, so that
+        late changes do not bring rows back. Apply the changes of a table in one place at a time.
+
+        Examples
+        --------
+        >>> table.applyChanges(feed, "id", sequence_by="ts", delete_where="op = 'd'")
+        >>> writer = table.applyChanges(spark.readStream.table("feed"), "id", sequence_by="ts")
+        >>> writer.option("checkpointLocation", "feed.checkpoint").start()
+        """
+        one_of(1, 2).check("scd", scd)
+        if ignore_null_updates and scd == 2:
+            raise OptionError(
+                "ignore_null_updates: a history (scd=2) keeps the nulls of a change. Leave it out"
+            )
+        rules = ChangeRules(
+            (keys,) if isinstance(keys, str) else tuple(keys),
+            sequence_by,
+            delete_where,
+            ignore_null_updates,
+            scd,
+            None if columns is None else tuple(columns),
+        )
+        if source.isStreaming:
+            return rules.writer(self._latest(), source)
+        return rules.apply(self._spark, self._dataset, source, job_id)
 
     def dropDuplicates(
         self,
