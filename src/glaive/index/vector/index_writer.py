@@ -21,6 +21,7 @@ from glaive.format.wire import parse
 from glaive.index.protocol import BuiltSegment, IndexSource, RebuiltSegment
 from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter, batches
+from glaive.index.vector import CODES, INDEX
 from glaive.index.vector.coder import (
     Coder,
     PlainCoder,
@@ -77,7 +78,6 @@ from glaive.index.vector.storage import (
     unpacked,
     with_bytes,
 )
-from glaive.index.vector.vector_index import CODES, INDEX
 from glaive.io.pool import ordered_map
 from glaive.kernels.distances import Metric
 from glaive.types import Flags, Int64s, UInt8s, UInt64s

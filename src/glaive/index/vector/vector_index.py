@@ -19,9 +19,7 @@ from glaive.index.protocol import (
 )
 from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment, SegmentWriter
-
-CODES = "auxiliary.idx"
-INDEX = "index.idx"
+from glaive.index.vector import CODES, INDEX
 
 
 @index_kind
