@@ -147,7 +147,7 @@ class Outlet:
         return len(self.buffers) - 1
 
 
-_MOST_IMPLIED = 2**20
+_MAX_SCRATCH_BYTES = 2**20
 """Maximum bytes, beyond the bytes of the page, to make to find rows, or between rows taken."""
 
 
@@ -213,7 +213,7 @@ class ArrayEncoding(ABC):
         """
         if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
             return None
-        if self.implied_bytes(stop - start) > _MOST_IMPLIED:
+        if self.implied_bytes(stop - start) > _MAX_SCRATCH_BYTES:
             return None
         return array_matches(self.read(source, start, stop), predicate, source.where)
 
@@ -226,7 +226,7 @@ class ArrayEncoding(ABC):
         if self.all_equal:
             return self.read(source, 0, len(rows))
         first, last = int(rows.min()), int(rows.max())
-        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_IMPLIED:
+        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MAX_SCRATCH_BYTES:
             return take_values(self.read(source, first, last + 1), rows - first)
         runs = RowRuns.of(rows)
         bounds = zip(

@@ -34,9 +34,9 @@ _PREFIX = {"zstd": 8, "lz4": 4}
 _CODEC: dict[Scheme, Literal["zstd", "lz4_raw"]] = {"zstd": "zstd", "lz4": "lz4_raw"}
 _BEST_RATIO = {"zstd": (32_768, 131_072), "lz4": (255, 64)}  # factor, and bytes on top
 _ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_HEADER = 18  # bytes of the longest frame header
+_MAX_HEADER_BYTES = 18  # bytes of the longest frame header
 _ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
-_LONG_FRAME = 131_072  # at this uncompressed size one call per frame beats one stream
+_MAX_STREAMED_BYTES = 131_072  # at this uncompressed size one call per frame beats one stream
 
 
 def decompress(
@@ -83,7 +83,7 @@ def decompress(
         )
     check_decoded(sum(claimed.tolist()), int(sizes.sum()), where)
     try:
-        if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _LONG_FRAME:
+        if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _MAX_STREAMED_BYTES:
             return _stream(data, starts, sizes, int(claimed.sum()), where), claimed
         if scheme == "lz4":
             _check_blocks(data, starts, sizes, claimed, where)
@@ -132,7 +132,7 @@ def _zstd_sizes(
 def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
     """Return the uncompressed size that each zstd frame states, -1 where it is missing."""
     raw = as_array(data)
-    at = np.minimum(starts[:, None] + np.arange(_ZSTD_HEADER), len(raw) - 1)
+    at = np.minimum(starts[:, None] + np.arange(_MAX_HEADER_BYTES), len(raw) - 1)
     head = raw[at].astype(np.int64)
     descriptor = head[:, 4]
     single = (descriptor >> 5) & 1

@@ -211,7 +211,7 @@ def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
 #
 # Specification: "Levels" in ``docs/format/levels.md``.
 
-_ALIVE = 0
+_CONTINUED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +308,8 @@ def _kept(entries: Entries, valid: Flags | None, slots: int) -> Flags:
     kept = np.ones(slots, np.bool_) if valid is None else valid
     if entries.ended is None:
         return kept
-    ended = entries.ended if entries.outer is None else entries.ended[entries.outer == _ALIVE]
-    alive: Flags = ended == _ALIVE
+    ended = entries.ended if entries.outer is None else entries.ended[entries.outer == _CONTINUED]
+    alive: Flags = ended == _CONTINUED
     return kept & alive
 
 

@@ -44,7 +44,7 @@ from glaive.encodings.protocol import (
     wrong_structure,
 )
 from glaive.encodings.registry import read_encoding, structural_plane, value_plane
-from glaive.encodings.values.sequences import read_numbers
+from glaive.encodings.values.sequences import INDEX_BITS, read_numbers
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
@@ -68,7 +68,7 @@ class Dense(StructuralPlane):
 
 # --- Constant values: one value of fixed width, in the message, for all slots -----------
 #
-# The page is only its message. With dense structure the page has neither nulls nor lists.
+# The page is only its message. With dense structure all rows are valid and flat.
 #
 # Specification: "Constant values" in ``docs/format/planes.md``.
 
@@ -344,8 +344,6 @@ def _placed(flags: Flags | None, leaf: Leaf) -> Block | None:
 Indices = NDArray[np.unsignedinteger[Any]]
 Step = Fetch[Block | None] | Block | None
 
-_INDEX_BITS = 32
-
 
 @value_plane
 class Indexed(ValuePlane):
@@ -394,8 +392,8 @@ class _IndexedSlots(SlotValues):
     def _load(self, buffers: list[pa.Buffer]) -> Indices:
         data = buffers[0] if buffers else pa.py_buffer(b"")
         where, count = self._page.where, self._items.rows
-        check_decoded(self._slots * _INDEX_BITS // 8, data.size, where)
-        indices = read_numbers(self._encoding, data, self._slots, _INDEX_BITS, "indices", where)
+        check_decoded(self._slots * INDEX_BITS // 8, data.size, where)
+        indices = read_numbers(self._encoding, data, self._slots, INDEX_BITS, "indices", where)
         if len(indices) and int(indices.max()) >= count:
             raise CorruptFileError(
                 "indices of indexed values",
@@ -425,7 +423,7 @@ def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:
     if leaf.values is None:
         return None
     count = len(indices)
-    return Dictionary(FixedWidth(as_buffer(indices), _INDEX_BITS, count), leaf.values, count)
+    return Dictionary(FixedWidth(as_buffer(indices), INDEX_BITS, count), leaf.values, count)
 
 
 # --- Sparse structure: each layer stores the validity of its slots and the sizes of its lists

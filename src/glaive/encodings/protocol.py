@@ -249,10 +249,10 @@ class PageBytes:
 PAGE_BYTES = 2 * 1024
 """Bytes of an opened page in addition to its chunk table, dictionary and structure."""
 
-_CHUNK = 48
+_CHUNK_BYTES = 48
 """Bytes per entry of a chunk table, with the rows that begin in the chunk."""
 
-_EXPANDED = 6
+_EXPANSION = 6
 """Approximate bytes in memory per byte on disk of a dictionary or a sparse structure."""
 
 
@@ -261,7 +261,7 @@ def page_bytes(chunks: int, expanded: int) -> int:
 
     ``expanded`` are the bytes on disk that the first read decodes and keeps.
     """
-    return PAGE_BYTES + _CHUNK * chunks + _EXPANDED * expanded
+    return PAGE_BYTES + _CHUNK_BYTES * chunks + _EXPANSION * expanded
 
 
 P = TypeVar("P")
@@ -600,11 +600,11 @@ class PageReader(ABC):
 # The process keeps only the latest of that, so any number of pages takes bounded memory.
 
 
-_ALWAYS: Final = 32 * 1024
+_MAX_OWN_BYTES: Final = 32 * 1024
 """Bytes that each page may keep."""
 
 
-class _Held(Generic[T]):
+class _Entry(Generic[T]):
     """A value that is out of proportion, as long as it is kept."""
 
     __slots__ = ("__weakref__", "value")
@@ -615,7 +615,7 @@ class _Held(Generic[T]):
         self.value = value
 
 
-_LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
+_LARGE: ByteCache[ref[_Entry[Any]], _Entry[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
 """The values of this process that are out of proportion: as many as one page may have.
 
 A scan of dozens of nearly empty columns then decodes them once, instead of for each batch. Values
@@ -653,13 +653,13 @@ class Kept(Generic[T]):
 
     def __init__(self) -> None:
         self.own = None
-        self._held: ref[_Held[T]] | None = None
+        self._held: ref[_Entry[T]] | None = None
 
     def __del__(self) -> None:
         """Let the value go."""
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         # Avoid a lock, as it may run at any time.
         held = self._held and self._held()
         if held:
@@ -689,25 +689,25 @@ class Kept(Generic[T]):
 
     def keep(self, value: T, size: int, stored: int) -> T:
         """Keep a value of ``size`` bytes, for which a file has ``stored`` bytes; returns it."""
-        if size <= _ALWAYS or size <= USUAL_RATIO * stored:
+        if size <= _MAX_OWN_BYTES or size <= USUAL_RATIO * stored:
             self.own = value
         else:
-            self._hold(value, size)
+            self._keep_large(value, size)
         return value
 
     def keep_latest(self, value: T, size: int, stored: int, latest: Latest, page: object) -> T:
         """Keep the values of a whole page; a column keeps them for its latest page only."""
-        if size <= _ALWAYS:
+        if size <= _MAX_OWN_BYTES:
             self.own = value
             return value
-        held = self._hold(value, size)
+        held = self._keep_large(value, size)
         if size <= USUAL_RATIO * stored:
             latest.keep(page, held)
         return value
 
-    def _hold(self, value: T, size: int) -> _Held[T]:
-        self._let_go()  # another thread may have kept a value
-        held = _Held(value)
+    def _keep_large(self, value: T, size: int) -> _Entry[T]:
+        self._release()  # another thread may have kept a value
+        held = _Entry(value)
         self._held = ref(held)
         # A value larger than the whole budget stays until the next one.
         _LARGE.put(self._held, held, min(size, _LARGE.budget))

@@ -298,7 +298,7 @@ class _Binder:
             raise self.wrong(
                 f"the constant {_short(literal)} of type {type_text(literal.type)} does not fit "
                 f"the column's type {type_text(coerce.plain(kind))}; "
-                f"{coerce.instead_of(literal.value, kind)}",
+                f"{coerce.suggestion_for(literal.value, kind)}",
                 node,
             )
         return fitted

@@ -157,11 +157,11 @@ def _instants(text: Any) -> tuple[Any, Any, Any]:
     if not pc.sum(pc.binary_length(rest)).as_py():
         return seconds, pa.scalar(0, pa.int64()), rest
     zones = pc.replace_substring_regex(rest, r"^\.[0-9]+", "")
-    ahead = map_distinct(pa.int64(), _ahead, zones)
+    ahead = map_distinct(pa.int64(), _offset_seconds, zones)
     return pc.subtract(seconds, ahead), _fraction(rest), zones
 
 
-def _ahead(zone: str) -> int:
+def _offset_seconds(zone: str) -> int:
     """Return the seconds that a zone such as ``+02:00`` is ahead."""
     digits = zone[1:].replace(":", "").ljust(4, "0")
     return int(f"{zone[:1]}1") * (int(digits[:2]) * 60 + int(digits[2:])) * 60 if zone[1:] else 0
@@ -240,7 +240,7 @@ def value_texts(array: Any) -> Any:
     if types.is_float64(kind) or types.is_float32(kind):
         return _float_texts(array)
     if types.is_decimal(kind):
-        texts = _bare(array)
+        texts = _as_text(array)
         texts = pc.if_else(pc.match_substring(texts, "E"), None, texts)
         others = pc.if_else(pc.is_null(texts), array, None)
         if others.null_count == len(others):
@@ -253,13 +253,13 @@ def value_texts(array: Any) -> Any:
     if types.is_time(kind):
         raw = array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.int64())
         seconds, fraction = _seconds(raw, kind.unit)
-        return _joined(_bare(seconds.cast(pa.int32()).cast(pa.time32("s"))), fraction)
+        return _joined(_as_text(seconds.cast(pa.int32()).cast(pa.time32("s"))), fraction)
     if not types.is_date(kind) and not types.is_timestamp(kind):
         raise FilterError(f"{kind} cannot be cast to text")
     if types.is_date32(kind):
         days = array.cast(pa.int32())
         near = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less(days, _END_DAY))
-        return _near_or_far(_bare(pc.if_else(near, array, None)), array)
+        return _with_far_values(_as_text(pc.if_else(near, array, None)), array)
     unit, zone = ("ms", None) if types.is_date64(kind) else (kind.unit, kind.tz)
     raw = array.cast(pa.int64())
     seconds, fraction = _seconds(raw, unit)
@@ -276,12 +276,12 @@ def value_texts(array: Any) -> Any:
         except pa.ArrowInvalid:
             raise FilterError(f"time zone {zone!r:.80} is not known") from None
         suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
-    day = _bare(pc.if_else(near, local, None).cast(pa.timestamp("s")))
+    day = _as_text(pc.if_else(near, local, None).cast(pa.timestamp("s")))
     texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)
-    return _near_or_far(texts, array)
+    return _with_far_values(texts, array)
 
 
-def _bare(array: Any) -> Any:
+def _as_text(array: Any) -> Any:
     return array.cast(pa.large_string())
 
 
@@ -289,7 +289,7 @@ def _joined(*parts: Any) -> Any:
     return pc.binary_join_element_wise(*parts, _text(""))
 
 
-def _near_or_far(texts: Any, values: Any) -> Any:
+def _with_far_values(texts: Any, values: Any) -> Any:
     """Return the texts, with DataFusion's for values far from today, which Arrow refuses."""
     far = pc.and_(values.is_valid(), texts.is_null())
     if not far.true_count:
@@ -300,7 +300,7 @@ def _near_or_far(texts: Any, values: Any) -> Any:
 def _by_datafusion(values: Any) -> Any:
     from glaive.expr.functions.library import engine_cast
 
-    return _bare(engine_cast(values, pa.string(), attempt=False))
+    return _as_text(engine_cast(values, pa.string(), attempt=False))
 
 
 def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
@@ -312,7 +312,7 @@ def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
     seconds, rest = np.divmod(ticks, per)
     fraction: Any = _text("")
     if rest.any():
-        digits = pc.utf8_lpad(_bare(pa.array(rest)), len(str(per)) - 1, "0")
+        digits = pc.utf8_lpad(_as_text(pa.array(rest)), len(str(per)) - 1, "0")
         short = pc.replace_substring_regex(digits, "(?:000)+$", "")
         point = pc.if_else(pa.array(rest != 0), _text("."), _text(""))
         fraction = _joined(point, short)
@@ -330,10 +330,10 @@ def _float_texts(array: Any) -> Any:
     Arrow finds the digits, but uses exponents from 10 digits on.
     """
     wide = array.type.bit_width == 64
-    size, texts = pc.abs(array), _bare(array)
+    size, texts = pc.abs(array), _as_text(array)
     whole = pc.and_(pc.equal(pc.trunc(array), array), pc.less(size, 1e16 if wide else 2.0**24))
     whole = pc.and_(whole, pc.greater(size, 0))
-    digits = _bare(pc.if_else(whole, array, None).cast(pa.int64()))
+    digits = _as_text(pc.if_else(whole, array, None).cast(pa.int64()))
     texts = pc.replace_substring(pc.coalesce(digits, texts), "e+", "e")
     texts = pc.if_else(
         pc.match_substring_regex(texts, "^-?[0-9]+$"), _joined(texts, _text(".0")), texts
@@ -345,7 +345,7 @@ def _float_texts(array: Any) -> Any:
     )
     large = pc.fill_null(pc.and_(large, pc.invert(whole)), False)
     if large.true_count:
-        digits = _bare(texts.filter(large).cast(pa.decimal128(38, 8)))
+        digits = _as_text(texts.filter(large).cast(pa.decimal128(38, 8)))
         digits = pc.replace_substring_regex(digits, r"(\.[0-9]+?)0+$", r"\1")
         texts = pc.replace_with_mask(texts, large, digits)
     if wide and pc.any(pc.and_(pc.greater_equal(size, 1e-6), pc.less(size, 1e-5))).as_py():
@@ -481,10 +481,10 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
         return narrow(array, kind)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, source))
-    return array.cast(kind, safe=not _is_cut(source, kind))
+    return array.cast(kind, safe=not _truncates(source, kind))
 
 
-def _is_cut(source: Any, kind: Any) -> bool:
+def _truncates(source: Any, kind: Any) -> bool:
     """Return whether a cast truncates: durations, times of day, and timestamps in lists."""
     if is_list(source) and is_list(kind):
         return _is_coarser(kind.value_type, source.value_type)

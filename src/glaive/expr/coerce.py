@@ -82,7 +82,7 @@ _DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 """Precision and scale of the decimal that a float is converted to."""
 
-_SHOWN = 40
+_MAX_SHOWN_CHARACTERS = 40
 """Maximum characters of a constant in an error message."""
 
 _TIME_UNITS = ("s", "ms", "us", "ns")
@@ -90,11 +90,11 @@ _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-def instead_of(constant: Any, kind: Any) -> str:
+def suggestion_for(constant: Any, kind: Any) -> str:
     """Suggest what to write instead of a constant outside the range of the type of a column."""
     kind = plain(kind)
     for name, is_of_kind in (("date", pa.types.is_date), ("timestamp", pa.types.is_timestamp)):
-        if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _SHOWN:
+        if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _MAX_SHOWN_CHARACTERS:
             quoted = constant.replace("'", "''")
             return f"write {name} '{quoted}'"
     return "cast one of the two"

@@ -227,13 +227,13 @@ _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
     pa.large_binary(): 64,
 }
 
-_RARE = 4
+_MIN_ROWS_PER_MATCH = 4
 """Only rows that contain the word are tested further, if at most one row in this many does."""
 
-_MANY_PLACES = 3_000
+_MAX_PATTERN_CHARACTERS = 3_000
 """Maximum characters of a pattern for strings of any length."""
 
-_MOST_COMPARED = 2**30
+_MAX_COMPARISONS = 2**30
 """Maximum comparisons per string for longer patterns."""
 
 _MAX_PARTS = 1_000
@@ -281,11 +281,11 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
             f"most {_MAX_PARTS} are supported, as each character of a text is compared with all"
         )
     places = sum(len(part) if isinstance(part, str) else 1 for part in parts)
-    size = largest(strings) if places > _MANY_PLACES and None in parts else 0
-    if places * size > _MOST_COMPARED:
+    size = largest(strings) if places > _MAX_PATTERN_CHARACTERS and None in parts else 0
+    if places * size > _MAX_COMPARISONS:
         raise FilterError(
             f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes. "
-            f"With '_' or ignored case, their product may be {_MOST_COMPARED} at most"
+            f"With '_' or ignored case, their product may be {_MAX_COMPARISONS} at most"
         )
     written = (
         "%" if one is None else "_" if one == 1 else re.sub(r"([\\%_])", r"\\\1", str(one))
@@ -344,7 +344,7 @@ def prefiltered(strings: Any, word: str, test: Any) -> Any:
     """
     candidates = containing(strings, word)
     rows = np.flatnonzero(as_numpy(pc.fill_null(candidates, FALSE)))
-    if len(rows) * _RARE > len(strings):
+    if len(rows) * _MIN_ROWS_PER_MATCH > len(strings):
         return test(strings)
     flags = np.zeros(len(strings), np.bool_)
     if len(rows):

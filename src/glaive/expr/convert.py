@@ -76,8 +76,8 @@ _ALSO = frozenset(
 """Functions with the same name in the filter language."""
 
 
-_MOST_ITEMS = (1 << 63) - 1
-_OTHERWISE = {
+_MAX_INDEX = (1 << 63) - 1
+_UNSUPPORTED_VALUES = {
     "case_sensitivity": {"CASE_INSENSITIVE", "CASE_INSENSITIVE_ASCII"},
     "division_type": {"FLOOR"},
     "negative_start": {"WRAP_FROM_END"},
@@ -100,14 +100,14 @@ def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
     FilterError
         All of the values are unsupported.
     """
-    others = _OTHERWISE.get(option, set())
+    others = _UNSUPPORTED_VALUES.get(option, set())
     if wanted and others.issuperset(wanted):
         raise FilterError(
             f"filters do not have the function {function!r} with {option} {wanted[0]}"
         )
 
 
-def called(name: str, arguments: Sequence[Node]) -> Node:
+def build_call(name: str, arguments: Sequence[Node]) -> Node:
     """Build a tree for a call.
 
     Raises
@@ -152,7 +152,7 @@ def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:
 
 def _element(lists: Node, index: int, kind: pa.DataType) -> Node:
     """Build a tree for an item of a list, counted from 0."""
-    if not (pa.types.is_integer(kind) and 0 <= index < _MOST_ITEMS):
+    if not (pa.types.is_integer(kind) and 0 <= index < _MAX_INDEX):
         raise FilterError(f"list_element: expected the number of an item, from 0, found {index}")
     return tree.Subscript(lists, Literal(index + 1, pa.int64()))
 
@@ -293,7 +293,7 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
         option_type = options["_type_name"].as_py().decode() if options else ""
         if option_type not in _HARMLESS:
             raise FilterError(f"filters do not have the function {name!r} with {option_type}")
-        call = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
+        call = choice(*nodes) if name == "if_else" and len(nodes) == 3 else build_call(name, nodes)
     flat = isinstance(call, tree.And | tree.Or)
     # An AND within an AND has the same level.
     depth = max((deep - (flat and type(node) is type(call)) for node, deep in arguments), default=0)
@@ -344,7 +344,7 @@ def _pattern(options: Options) -> str:
 
 
 def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node], Options], Node]:
-    def made(nodes: list[Node], options: Options) -> Node:
+    def build(nodes: list[Node], options: Options) -> Node:
         pattern = _pattern(options)
         if plain:
             for special in "\\%_":
@@ -352,7 +352,7 @@ def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node
         text = Literal(f"{before}{pattern}{after}", pa.string())
         return tree.Like(nodes[0], text, ignore_case=options["ignore_case"].as_py())
 
-    return made
+    return build
 
 
 def _regex(nodes: list[Node], options: Options) -> Node:
@@ -392,10 +392,10 @@ Message = dict[int, list[Raw]]
 """Values by field number, in order: varints as integers, other values as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_COPIED = 256
+_MAX_COPIED_BYTES = 256
 """Longer values are views: copying nested messages takes time quadratic in their depth."""
 
-_WORD = (1 << 64) - 1
+_WORD_MASK = (1 << 64) - 1
 """Varints may have 70 bits; like other decoders, this one keeps the lowest 64."""
 
 
@@ -421,7 +421,7 @@ def read_message(raw: Raw) -> Message:
         else:
             size, at = _size(raw, at, wire_type)
             value = raw[at : at + size]
-            if size <= _COPIED:
+            if size <= _MAX_COPIED_BYTES:
                 value = bytes(value)
             at += size
             if at > end:
@@ -447,7 +447,7 @@ def _varint(raw: memoryview, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value & _WORD, at
+            return value & _WORD_MASK, at
         shift += 7
     raise FilterError("the Substrait bytes are damaged: a varint is not terminated")
 
@@ -654,7 +654,7 @@ class _Reader:
             check_option(name, as_text(option, 1), [_text(one) for one in option.get(2, [])])
         if name in _LISTED:
             return _LISTED[name](*(self.read(entry) for entry in self._chain(call, name)))
-        return called(name, [self.read(argument) for argument in _arguments(call)])
+        return build_call(name, [self.read(argument) for argument in _arguments(call)])
 
     def _name(self, call: Message) -> str:
         name = self.functions.get(as_int(call, 1))
@@ -750,7 +750,7 @@ def _literal(message: Message, depth: int = 0) -> Literal:
         if any(kind != item for kind in kinds):
             raise FilterError("the Substrait bytes are damaged: items of a list differ in type")
         return Literal(tuple(item.value for item in items), pa.list_(item))
-    return _timed(message)
+    return _time_literal(message)
 
 
 def _whole(message: Message, number: int) -> int:
@@ -764,7 +764,7 @@ def _whole(message: Message, number: int) -> int:
     return value
 
 
-def _timed(message: Message) -> Literal:
+def _time_literal(message: Message) -> Literal:
     for number, type_number in ((14, 14), (16, 16), (17, 17), (27, 29)):
         if number in message:
             return Literal(_whole(message, number), _TYPES[type_number])
@@ -880,7 +880,7 @@ _BETWEEN: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 """Comparisons with a constant, and with the greatest column value below the constant."""
 
 
-def held_constants(node: Node, names: Names) -> Node:
+def convert_constants(node: Node, names: Names) -> Node:
     """Convert constants in tests to the types of the columns that they are compared with.
 
     Converts floats compared with half floats, and times in other units; all else stays. NaNs follow
@@ -888,15 +888,15 @@ def held_constants(node: Node, names: Names) -> Node:
     """
     match node:
         case tree.And(operands):
-            return all_of((held_constants(one, names) for one in operands), node.at)
+            return all_of((convert_constants(one, names) for one in operands), node.at)
         case tree.Or(operands):
-            return tree.Or(tuple(held_constants(one, names) for one in operands), at=node.at)
+            return tree.Or(tuple(convert_constants(one, names) for one in operands), at=node.at)
         case tree.Not(operand):
-            return tree.Not(held_constants(operand, names), at=node.at)
+            return tree.Not(convert_constants(operand, names), at=node.at)
         case tree.IsTruth(operand, truth, negated):
-            return tree.IsTruth(held_constants(operand, names), truth, negated, at=node.at)
+            return tree.IsTruth(convert_constants(operand, names), truth, negated, at=node.at)
         case tree.IsNull(operand, negated):
-            return tree.IsNull(held_constants(operand, names), negated, at=node.at)
+            return tree.IsNull(convert_constants(operand, names), negated, at=node.at)
         case tree.Compare(op, tree.Name() as column, Literal() as constant) if op in _TURNED:
             return _compared(node, op, column, constant, names)
         case tree.Compare(op, Literal() as constant, tree.Name() as column) if op in _TURNED:
@@ -909,11 +909,11 @@ def held_constants(node: Node, names: Names) -> Node:
 
 def _compared(node: Node, op: str, column: tree.Name, constant: Literal, names: Names) -> Node:
     kind = names.bind(column)[1]
-    found = _held(constant, kind)
+    found = _round_down(constant, kind)
     if found is not None:
         constant, exact = found
         if not exact and op not in _BETWEEN:
-            return _known(column, truth=op == "!=")
+            return _test_of_valid(column, truth=op == "!=")
         op = op if exact else _BETWEEN[op]
         node = tree.Compare(op, column, constant, at=node.at)
     return compared_floats(node, op, column, constant, kind)
@@ -921,23 +921,25 @@ def _compared(node: Node, op: str, column: tree.Name, constant: Literal, names: 
 
 def _in_list(node: tree.InList, column: tree.Name, items: Any, names: Names) -> Node:
     kind = names.bind(column)[1]
-    if not items or not all(isinstance(item, Literal) and _fits(item.type, kind) for item in items):
+    if not items or not all(
+        isinstance(item, Literal) and _converts(item.type, kind) for item in items
+    ):
         return among_floats(node, column, kind)
-    found = [(item, True) if item.is_null else _held(item, kind) for item in items]
+    found = [(item, True) if item.is_null else _round_down(item, kind) for item in items]
     if None in found:
         return among_floats(node, column, kind)
     held = tuple(pair[0] for pair in found if pair is not None and pair[1])
     if not held:
-        return _known(column, truth=node.negated)
+        return _test_of_valid(column, truth=node.negated)
     return among_floats(tree.InList(column, held, node.negated, at=node.at), column, kind)
 
 
-def _known(column: tree.Name, *, truth: bool) -> Node:
+def _test_of_valid(column: tree.Name, *, truth: bool) -> Node:
     """Build a test with this result for all values except null, for which it is unknown."""
     return tree.Compare("=" if truth else "!=", column, column)
 
 
-def _fits(constant: Any, kind: Any) -> bool:
+def _converts(constant: Any, kind: Any) -> bool:
     """Return whether this module converts constants of a type for a column."""
     types = pa.types
     if constant == kind:
@@ -949,13 +951,13 @@ def _fits(constant: Any, kind: Any) -> bool:
     )
 
 
-def _held(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
+def _round_down(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
     """Return the greatest value of a type up to a constant, and whether it equals the constant.
 
     ``None`` if the constant is unchanged: it is null, of another type, or outside of the type's
     range.
     """
-    if constant.is_null or not _fits(constant.type, kind):
+    if constant.is_null or not _converts(constant.type, kind):
         return None
     if pa.types.is_float16(kind):
         with np.errstate(over="ignore"):

@@ -334,7 +334,7 @@ def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
 
 def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
     index = batch.schema.get_field_index(node.path)
-    array: Any = batch.column(index) if index >= 0 else _inside(node, batch)
+    array: Any = batch.column(index) if index >= 0 else _nested_member(node, batch)
     if isinstance(array.type, pa.BaseExtensionType):
         array = to_type(array, node.type, node.path)
     return _without_dictionary(array)
@@ -348,7 +348,7 @@ def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:
     return _without_dictionary(pc.struct_field(values(node.operand, batch), node.name))
 
 
-def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
+def _nested_member(node: tree.Column, batch: pa.RecordBatch) -> Any:
     """Return a struct member, from the column that contains it."""
     names = split_path(node.path)
     for cut in range(len(names) - 1, 0, -1):
@@ -361,12 +361,12 @@ def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
     raise FilterError(f"the batch has no column {node.path!r}, only {batch.schema.names}")
 
 
-def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple[Any, Any]:
+def _operands(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple[Any, Any]:
     return evaluate(node.left, batch), evaluate(node.right, batch)
 
 
 def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
-    left, right = _sides(node, batch)
+    left, right = _operands(node, batch)
     if all(isinstance(side, pa.Scalar) for side in (left, right)):
         left = repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
@@ -376,7 +376,7 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
 
 
 def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
-    left, right = _sides(node, batch)
+    left, right = _operands(node, batch)
     return combine(node.op, left, right, batch.num_rows)
 
 
@@ -469,7 +469,7 @@ def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
 
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
     try:
-        return _called(node, batch)
+        return _evaluate_call(node, batch)
     except CapacityError:
         raise
     except FilterError:
@@ -478,22 +478,22 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
         return _first_value(node, batch)
 
 
-class _Held(threading.local):
+class _ArgumentBytes(threading.local):
     """Bytes of computed arguments of the calls that this thread is evaluating."""
 
     size = 0
 
 
-_HELD = _Held()
-_GIVEN = (tree.Column, tree.Literal, tree.Member, tree.Subscript)
+_ARGUMENT_BYTES = _ArgumentBytes()
+_STORED = (tree.Column, tree.Literal, tree.Member, tree.Subscript)
 
 
-def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
-    before = _HELD.size
+def _evaluate_call(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    before = _ARGUMENT_BYTES.size
     try:
         return _computed(node, batch)
     finally:
-        _HELD.size = before
+        _ARGUMENT_BYTES.size = before
 
 
 def _computed(node: tree.Call, batch: pa.RecordBatch) -> Any:
@@ -502,9 +502,9 @@ def _computed(node: tree.Call, batch: pa.RecordBatch) -> Any:
     for argument in node.arguments:
         value = _without_string_view(evaluate(argument, batch))
         arguments.append(value)
-        if not isinstance(argument, _GIVEN) and varies(value.type):
-            _HELD.size += bytes_of(value, 1)
-            check_held(node.name, _HELD.size, batch.num_rows)
+        if not isinstance(argument, _STORED) and varies(value.type):
+            _ARGUMENT_BYTES.size += bytes_of(value, 1)
+            check_held(node.name, _ARGUMENT_BYTES.size, batch.num_rows)
     constants = sum(
         scalar_bytes(argument) for argument in arguments if isinstance(argument, pa.Scalar)
     )

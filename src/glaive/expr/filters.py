@@ -71,7 +71,7 @@ def one_column(node: Node) -> Test | None:
             if len(values) == len(items) and _is_flat(column):
                 return path, IsOneOf(constants(values, plain(column.type)), negated)
         case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
-            return _liked(path, kind, node.pattern, node.escape)
+            return _like_test(path, kind, node.pattern, node.escape)
         case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
             return path, IsOneOf(constants([True], pa.bool_()))
         case tree.Not(tree.Column(path, kind)) if pa.types.is_boolean(plain(kind)):
@@ -84,11 +84,11 @@ def one_column(node: Node) -> Test | None:
 
 
 def _is_flat(column: tree.Column) -> bool:
-    """Return whether values are neither lists nor structs."""
+    """Return whether the type of values is flat: other than a list or struct."""
     return not pa.types.is_nested(plain(column.type))
 
 
-def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
+def _like_test(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
     """Recognise ``LIKE`` with one word, and ``%`` before or after it or both."""
     text = plain(kind)
     if pattern.is_null or not (pa.types.is_string(text) or pa.types.is_large_string(text)):
@@ -107,9 +107,9 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
     column = left
     match op:
         case "=" | "IS NOT DISTINCT FROM":
-            return column.path, IsOneOf(_alone(right))
+            return column.path, IsOneOf(_array_of_one(right))
         case "!=":
-            return column.path, IsOneOf(_alone(right), negated=True)
+            return column.path, IsOneOf(_array_of_one(right), negated=True)
         case "<" | "<=":
             return column.path, InRange(high=right.scalar(), high_included=op == "<=")
         case ">" | ">=":
@@ -118,7 +118,7 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
             return None
 
 
-def _alone(constant: Literal) -> Any:
+def _array_of_one(constant: Literal) -> Any:
     """Return an array of one constant."""
     value, kind = constant.value, constant.type
     if isinstance(value, pa.Scalar | tuple):
@@ -219,7 +219,7 @@ def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) ->
         if blob.is_blob_v2
         for part in blob.walk()
     } - whole
-    for column in _used(expression, whole):
+    for column in _used_columns(expression, whole):
         if column.field_id in whole or column.field_id in inside:
             raise UnsupportedFeatureError(
                 f"{subject}: {column.path!r} is a blob column or part of one. Expressions can "
@@ -228,7 +228,7 @@ def refuse_blob_uses(expression: Node, fields: Iterable[Field], subject: str) ->
             )
 
 
-def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
+def _used_columns(node: Node, whole: set[int]) -> Iterator[tree.Column]:
     """Yield the columns whose values an expression uses, except in null tests and comparisons."""
     match node:
         case tree.Column():
@@ -240,7 +240,7 @@ def _used(node: Node, whole: set[int]) -> Iterator[tree.Column]:
                 compared = isinstance(node, tree.Compare | tree.InList)
                 is_whole = isinstance(operand, tree.Column) and operand.field_id in whole
                 if not (compared and is_whole):
-                    yield from _used(operand, whole)
+                    yield from _used_columns(operand, whole)
 
 
 # --- Remove the cast from a comparison of a cast value with a constant ------------------
@@ -476,23 +476,23 @@ def _all(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.And) if _truth(operand) is not True]
     if any(_truth(operand) is False for operand in kept):
         return _FALSE
-    return tree.both(*_once(kept), at=at) if kept else _TRUE
+    return tree.both(*_distinct_tests(kept), at=at) if kept else _TRUE
 
 
 def _any(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.Or) if _truth(operand) is not False]
     if any(_truth(operand) is True for operand in kept):
         return _TRUE
-    return tree.either(*_once(kept), at=at) if kept else _FALSE
+    return tree.either(*_distinct_tests(kept), at=at) if kept else _FALSE
 
 
-def _once(operands: list[Node]) -> list[Node]:
+def _distinct_tests(operands: list[Node]) -> list[Node]:
     """Remove repeated tests, unless a test is volatile."""
     once = list(dict.fromkeys(operands))
-    return operands if len(once) < len(operands) and any(map(draws, operands)) else once
+    return operands if len(once) < len(operands) and any(map(is_volatile, operands)) else once
 
 
-def draws(node: Node) -> bool:
+def is_volatile(node: Node) -> bool:
     """Return whether an expression is volatile, like ``random()``: it may change each time."""
     calls = (part for part in tree.walk(node) if isinstance(part, tree.Call))
     return any(registry.find(call.name).volatile for call in calls)
@@ -639,7 +639,7 @@ class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
         ]
         kept = self.get(shape)
         if kept is not None:
-            node = _filled(kept[0], dict(zip(kept[1], constants, strict=True)))
+            node = _with_constants(kept[0], dict(zip(kept[1], constants, strict=True)))
             if node is not None:
                 return node
         node = make()
@@ -647,20 +647,20 @@ class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
             if len(self) >= _MAX_SHAPES:
                 self.clear()
             places = sorted(part.at for part in walk(node) if isinstance(part, Literal))
-            is_same = places == [*found] and node == _filled(
+            is_same = places == [*found] and node == _with_constants(
                 node, {one.at: one for one in constants}
             )
             self[shape] = (node, places) if is_same and places else None
         return node
 
 
-def _filled(node: Node, constants: Mapping[int, Literal]) -> Node | None:
+def _with_constants(node: Node, constants: Mapping[int, Literal]) -> Node | None:
     """Replace the constants of a tree; ``None`` if one is outside the range of its column's type,
     or occurs twice.
     """
     match node:
         case tree.And(operands):
-            parts = [_filled(operand, constants) for operand in operands]
+            parts = [_with_constants(operand, constants) for operand in operands]
             kept = tuple(part for part in parts if part is not None)
             return tree.And(kept, at=node.at) if len(kept) == len(parts) else None
         case tree.Compare(op, tree.Column() as left, Literal() as right):
@@ -715,7 +715,7 @@ class Term(_Bound):
     @property
     def is_by_value(self) -> bool:
         """Whether rows with equal values always have the same result."""
-        return not draws(self.expression)
+        return not is_volatile(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return flags of passing rows, all valid; see :meth:`Filter.mask`."""
@@ -725,7 +725,7 @@ class Term(_Bound):
             index = batch.schema.get_field_index(path)
             if index >= 0:
                 return condition.mask(batch.column(index))
-        return _passing(self.expression, batch)
+        return _passing_rows(self.expression, batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -779,7 +779,7 @@ class Filter(_Bound):
         FilterError
             Computing a value fails: a division by zero, an invalid cast.
         """
-        return _passing(self.expression, batch)
+        return _passing_rows(self.expression, batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -908,9 +908,9 @@ def _tree_of(
     if isinstance(source, str):
         return parse(source), source
     if isinstance(source, pc.Expression):
-        from glaive.expr.convert import from_arrow, held_constants
+        from glaive.expr.convert import convert_constants, from_arrow
 
-        return held_constants(from_arrow(source), Names(schema, system, "")), ""
+        return convert_constants(from_arrow(source), Names(schema, system, "")), ""
     if isinstance(source, bytes):
         from glaive.expr.convert import read_substrait
 
@@ -933,7 +933,7 @@ def _is_general(test: tuple[Node, Test | None]) -> bool:
     return test[1] is None
 
 
-def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
+def _passing_rows(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     try:
         mask: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
     except CapacityError as error:

@@ -750,7 +750,7 @@ class _Parser:
 
 # --- Render trees as text in a normal form, which parses as the same tree ---------------
 
-_ATOM = 100
+_PRIMARY = 100
 _BINDING = {
     "+": PLUS,
     "-": PLUS,
@@ -782,13 +782,13 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
     match node:
         case tree.Name(parts, exact):
             first = _name(parts[0], always=exact)
-            return ".".join([first, *(_name(part) for part in parts[1:])]), _ATOM
+            return ".".join([first, *(_name(part) for part in parts[1:])]), _PRIMARY
         case tree.Column(path):
-            return path if _PLAIN.fullmatch(path) or "." in path else _name(path), _ATOM
+            return path if _PLAIN.fullmatch(path) or "." in path else _name(path), _PRIMARY
         case Literal():
             return _literal(node)
         case tree.ListOf(items):
-            return f"[{', '.join(map(render, items))}]", _ATOM
+            return f"[{', '.join(map(render, items))}]", _PRIMARY
         case tree.Compare(op, left, right):
             return _comparison(op, left, right)
         case tree.Arithmetic(op, left, right):
@@ -819,18 +819,18 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
             return _like(node)
         case tree.Cast(operand, kind, attempt):
             word = "TRY_CAST" if attempt else "CAST"
-            return f"{word}({render(operand)} AS {type_text(kind)})", _ATOM
+            return f"{word}({render(operand)} AS {type_text(kind)})", _PRIMARY
         case tree.Call(name, arguments):
-            return f"{name}({', '.join(map(render, arguments))})", _ATOM
+            return f"{name}({', '.join(map(render, arguments))})", _PRIMARY
         case tree.Member(operand, name):
             inner = (
                 f"({render(operand)})"
                 if isinstance(operand, tree.Name | Literal)
-                else _in(operand, _ATOM)
+                else _in(operand, _PRIMARY)
             )
-            return f"{inner}.{_name(name)}", _ATOM
+            return f"{inner}.{_name(name)}", _PRIMARY
         case tree.Subscript(operand, index):
-            return f"{_in(operand, _ATOM)}[{render(index)}]", _ATOM
+            return f"{_in(operand, _PRIMARY)}[{render(index)}]", _PRIMARY
 
 
 def _not(negated: bool) -> str:  # noqa: FBT001  # the word itself
@@ -878,29 +878,29 @@ def _is_negative(literal: Literal) -> bool:
 def _literal(node: Literal) -> tuple[str, int]:
     value, kind = node.value, node.type
     if value is None:
-        return "NULL", _ATOM
+        return "NULL", _PRIMARY
     if isinstance(value, bool):
-        return str(value).upper(), _ATOM
+        return str(value).upper(), _PRIMARY
     if isinstance(value, str):
-        return _quoted(value), _ATOM
+        return _quoted(value), _PRIMARY
     if isinstance(value, bytes):
-        return f"x'{value.hex()}'", _ATOM
+        return f"x'{value.hex()}'", _PRIMARY
     if isinstance(value, float):
         return _float(value)
     if isinstance(value, tuple):
         items = [Literal(item, kind.value_type) for item in value]  # type: ignore[attr-defined]  # a list's
-        return f"[{', '.join(map(render, items))}]", _ATOM
+        return f"[{', '.join(map(render, items))}]", _PRIMARY
     if isinstance(value, int) and pa.types.is_integer(kind):
-        return str(value), _ATOM if value >= 0 else TIMES
+        return str(value), _PRIMARY if value >= 0 else TIMES
     if isinstance(value, Decimal):
-        return f"{type_text(kind)} '{value:f}'", _ATOM
-    return _typed(node), _ATOM
+        return f"{type_text(kind)} '{value:f}'", _PRIMARY
+    return _typed(node), _PRIMARY
 
 
 def _float(value: float) -> tuple[str, int]:
     if not math.isfinite(value):
-        return f"double '{value}'", _ATOM
-    return repr(value), TIMES if repr(value).startswith("-") else _ATOM
+        return f"double '{value}'", _PRIMARY
+    return repr(value), TIMES if repr(value).startswith("-") else _PRIMARY
 
 
 def _typed(node: Literal) -> str:

@@ -28,6 +28,10 @@ from glaive.kernels._addresses import address, check_within
 from glaive.kernels.native import chunks as chunks_loops
 from glaive.types import Int64s, UInt8s, UInt16s, Where, allocate, as_array
 
+CHUNK_VALUES = 4096
+CHUNK_BYTES = 8186
+"""Maximum values and bytes of a chunk of fixed-width values: with its header it has 8 KiB."""
+
 FILL = 0xFE
 """The byte after headers and buffers; readers ignore it."""
 

@@ -17,14 +17,15 @@ from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bitpack import aligned, check_values
+from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
 from glaive.kernels.native import runs as runs_loops
 from glaive.types import Int64s, UInt8s, allocate, as_array
 
 MAX_RUN = 255
 """Run lengths are stored in one byte; longer runs are split."""
 
-CHUNK_VALUES = 4096
-CHUNK_BYTES = 8186
+HEADER_BYTES = 8
+"""Bytes of the size at the start of a block of runs."""
 
 
 class RunPlan(NamedTuple):

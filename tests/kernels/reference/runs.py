@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
+from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
 from glaive.kernels.runs import (
-    CHUNK_BYTES,
-    CHUNK_VALUES,
     MAX_RUN,
     RunPlan,
     _checked,

@@ -29,7 +29,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import unpack_one_of_blocks
 from glaive.kernels.chunks import ChunkHeaders, count_levels, parse_headers
-from glaive.kernels.levels import LevelEncoding, unpack_level_bits, unpack_run_bits
+from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
 # --- Levels of mini-block chunks of flat columns; and what all levels have in common ----
@@ -39,8 +39,6 @@ from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
 NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""
-
-LEVEL_BITS = 16
 
 Levels = UInt16s
 
@@ -209,7 +207,7 @@ def level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
     return None
 
 
-_LEAST_BITS = 32
+_OFFSET_BITS = 32
 """Bits of the offset that an item of variable width takes in memory besides its bytes."""
 
 
@@ -260,7 +258,7 @@ class Items(NamedTuple):
             They are larger than ``max_decoded_bytes_per_page``, and few bytes encode them.
         """
         total = int(counts.sum())
-        bits = encoding.number_bits or _LEAST_BITS
+        bits = encoding.number_bits or _OFFSET_BITS
         check_decoded(total * bits // 8, int(sizes.sum()), where)
         block = encoding.decode_blocks(data, starts, sizes, counts, where)
         if len(counts) == 1:

@@ -40,7 +40,7 @@ MAX_CHUNK_VALUES = 1 << 15
 MAX_CHUNK_LEVELS = (1 << 16) - 1
 """Levels of a chunk at most: their number has 16 bits."""
 
-_ONE_CHUNK = 62
+_SINGLE_CHUNK_SHIFT = 62
 
 Border = slice | Int64s
 
@@ -218,7 +218,7 @@ class ChunkTable:
             shift = int(logs[0]) if chunks[0] > 1 and (logs == logs[0]).all() else -1
             borders = np.append(0, chunks.cumsum())
             return cls(offsets, sizes, firsts, counts, shift, rows, borders)
-        shift = _ONE_CHUNK
+        shift = _SINGLE_CHUNK_SHIFT
         if len(table) > 1:
             shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1
         return cls(offsets + pages.starts, sizes, firsts, counts, shift, rows)

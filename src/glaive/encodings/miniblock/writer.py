@@ -22,8 +22,8 @@ from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
 from glaive.kernels.chunks import assemble_chunks
-from glaive.kernels.levels import cut_visible
-from glaive.kernels.runs import count_pairs
+from glaive.kernels.levels import LEVEL_BITS, cut_visible
+from glaive.kernels.runs import HEADER_BYTES, count_pairs
 from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
 
 # --- Choose the encoding of the levels of a mini-block page: the smallest that the version allows
@@ -37,10 +37,8 @@ from glaive.types import Int64s, UInt8s, UInt16s, Where, as_buffer
 #
 # Specification: "Levels" in ``docs/format/pages.md``.
 
-LEVEL_BITS = 16
 LEVEL_BYTES = LEVEL_BITS // 8
 RUN_BYTES = LEVEL_BYTES + 1
-RUN_HEADER = 8
 
 _WHERE = Where("levels to be written")
 
@@ -70,7 +68,7 @@ def choose_level_encoding(levels: UInt16s, counts: Int64s, *, runs: bool) -> Val
             best, smallest = _out_of_line(width), packed
     if runs:
         pairs = count_pairs(as_buffer(levels), counts, LEVEL_BITS)
-        if RUN_HEADER * len(counts) + RUN_BYTES * int(pairs.sum()) < smallest:
+        if HEADER_BYTES * len(counts) + RUN_BYTES * int(pairs.sum()) < smallest:
             lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
             best = pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))
     return read_encoding(best, _WHERE)

@@ -240,10 +240,10 @@ def _items(small: Opened) -> RowItems | None:
     return RowItems(strings, block.count, bases, limits)
 
 
-ONE_REQUEST = 64 * 1024
+ONE_REQUEST_BYTES = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
 
-_SMALL_PART = 4
+_MIN_PART_RATIO = 4
 """A part of a page is small where the page has so many times as many rows."""
 
 WithSmall = Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf]
@@ -295,7 +295,7 @@ class MiniBlockReader(PageReader):
         if len(rows) == 1:
             row, at_hand = rows.item(0), self.page.at_hand
             if not 0 <= row < self.rows:
-                raise self._no_row(rows)
+                raise self._missing_row(rows)
             if at_hand is not None:
                 small = self.small or self.opened(at_hand)
                 if small.lists is None:
@@ -329,7 +329,7 @@ class MiniBlockReader(PageReader):
         """Decode the chunks of a mapped page of a flat column, and copy the live rows of each."""
         from glaive.encodings.miniblock.filter import compact_chunks
 
-        if self.page.unread and (stop - start) * _SMALL_PART < self.rows:
+        if self.page.unread and (stop - start) * _MIN_PART_RATIO < self.rows:
             return None  # all buffers would count as read
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
@@ -361,7 +361,7 @@ class MiniBlockReader(PageReader):
         """Fetch the small buffers, unless the page is fetched whole."""
         ranges = self.page.ranges
         is_known = self.page.is_mapped or self.small is not None
-        if is_known or sum(part.size for part in ranges) <= ONE_REQUEST:
+        if is_known or sum(part.size for part in ranges) <= ONE_REQUEST_BYTES:
             return None
         return Fetch(without_chunks(ranges), self._load)
 
@@ -376,7 +376,7 @@ class MiniBlockReader(PageReader):
             return then(self.opened(at_hand), at_hand[1])
         if self.small is not None:
             return then(self.small, None)
-        if whole or (not fetched and sum(part.size for part in ranges) <= ONE_REQUEST):
+        if whole or (not fetched and sum(part.size for part in ranges) <= ONE_REQUEST_BYTES):
             return Fetch(
                 ranges, lambda buffers: then(self._load(without_chunks(buffers)), buffers[1])
             )
@@ -477,7 +477,7 @@ class MiniBlockReader(PageReader):
                 order = np.argsort(rows)
                 rows = rows[order]
             if rows.item(0) < 0 or rows.item(-1) >= self.rows:
-                raise self._no_row(rows)
+                raise self._missing_row(rows)
             if chunks is not None:
                 offsets = table.offsets[:-1]
                 selected = small.lists.pick_items(chunks, offsets, table, rows, order)
@@ -489,7 +489,7 @@ class MiniBlockReader(PageReader):
         try:
             ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
         except RowIndexError:
-            raise self._no_row(rows) from None
+            raise self._missing_row(rows) from None
         return self._with_chunks(
             small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
         )
@@ -558,7 +558,7 @@ class MiniBlockReader(PageReader):
                 leaf.validity, leaf.null_count = NULL_BIT, 1
         return leaf
 
-    def _no_row(self, rows: NDArray[np.int64]) -> RowIndexError:
+    def _missing_row(self, rows: NDArray[np.int64]) -> RowIndexError:
         row = rows.min() if rows.min() < 0 else rows.max()
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
 

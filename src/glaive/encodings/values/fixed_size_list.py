@@ -36,11 +36,10 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.sequences import Constant
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
 from glaive.types import Int64s, UInt8s, Where, allocate, as_array, as_buffer
 
 MAX_ITEMS = 2**31 - 1
-CHUNK_BYTES = 8186
-CHUNK_VALUES = 4096
 
 
 class _Level(NamedTuple):

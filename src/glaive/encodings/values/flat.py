@@ -34,6 +34,7 @@ from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
 from glaive.kernels.flat import WORD_BITS, join_bits, join_bytes, split_bytes, take_bytes, take_flat
 from glaive.kernels.full_zip import gather_ranges
 from glaive.types import Int64s, Where, as_array
@@ -45,11 +46,9 @@ if TYPE_CHECKING:
 _SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
 
-CHUNK_BYTES = 8186
-CHUNK_VALUES = 4096
 COMPRESSED_CHUNK_BYTES = 16_385
-"""The same for values that zstd compresses. Chunks of 16 KiB take half the time to write and less
-to read than chunks of 4 KiB, and fewer bytes. An incompressible chunk fits, too.
+"""Maximum bytes of a chunk of values that zstd compresses. Chunks of 16 KiB take half the time to
+write and less to read than chunks of 4 KiB, and fewer bytes. An incompressible chunk fits, too.
 """
 
 MAX_BITS = 2**34

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from glaive.kernels.fsst import StringTest
 
 
-MIN_LONGEST = 5
+MIN_LONGEST_BYTES = 5
 """A page whose longest value has fewer bytes keeps plain values."""
 
 MIN_BYTES = 32_768
@@ -85,7 +85,7 @@ class Fsst(ValueEncoding):
             return None
         block = stats.block
         plain = stats.plain_bytes
-        if stats.longest < MIN_LONGEST or plain < MIN_BYTES:
+        if stats.longest < MIN_LONGEST_BYTES or plain < MIN_BYTES:
             return None
         coding = stats.coding
         encoded = round(stats.data_bytes * coding.share)

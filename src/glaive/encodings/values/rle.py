@@ -39,7 +39,14 @@ from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_wi
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
-from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, plan_runs, take_runs
+from glaive.kernels.runs import (
+    HEADER_BYTES,
+    collapse_runs,
+    count_pairs,
+    expand_runs,
+    plan_runs,
+    take_runs,
+)
 from glaive.types import Int64s, Where, as_array, as_buffer
 
 # --- Run-length encoding whose values and lengths have encodings of their own; from 2.3 on
@@ -53,7 +60,6 @@ from glaive.types import Int64s, Where, as_array, as_buffer
 #
 # Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 
-HEADER = 8
 LENGTH_BITS = (8, 16, 32)
 
 _RUN_BYTES = 32
@@ -147,8 +153,8 @@ class NestedRuns(ValueEncoding):
         if not self.has_payload:
             return self._expand(data, (starts, sizes), (starts, sizes), counts, where)
         heads = block_parts(data, starts, sizes, where)
-        first = starts + HEADER
-        lengths = (first + heads, sizes - HEADER - heads)
+        first = starts + HEADER_BYTES
+        lengths = (first + heads, sizes - HEADER_BYTES - heads)
         return self._expand(data, (first, heads), lengths, counts, where)
 
     def _expand(
@@ -229,7 +235,7 @@ class NestedRuns(ValueEncoding):
             parts.append(as_array(as_buffer(encoded.data)))
         if not self.has_payload:
             return EncodedBlocks(np.empty(0, np.uint8), np.zeros(1, np.int64))
-        head = np.frombuffer(len(parts[0]).to_bytes(HEADER, "little"), np.uint8)
+        head = np.frombuffer(len(parts[0]).to_bytes(HEADER_BYTES, "little"), np.uint8)
         data = np.concatenate((head, *parts))
         return EncodedBlocks(data, np.array([len(data)], np.int64))
 
@@ -275,17 +281,17 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
 
 def block_parts(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
     """Return the bytes of the values in blocks of runs: the ``u64`` that each begins with."""
-    short = sizes < HEADER
+    short = sizes < HEADER_BYTES
     heads = np.zeros(len(starts), np.int64)
     if not short.any():
-        at = starts[:, None] + np.arange(HEADER)
+        at = starts[:, None] + np.arange(HEADER_BYTES)
         heads = as_array(data)[at].view("<i8")[:, 0] if len(starts) else heads
-        short = (heads < 0) | (heads > sizes - HEADER)
+        short = (heads < 0) | (heads > sizes - HEADER_BYTES)
     if short.any():
         i = int(np.argmax(short))
         raise CorruptFileError(
             "run-length block",
-            expected=f"{HEADER} bytes, then {heads[i]} bytes of values",
+            expected=f"{HEADER_BYTES} bytes, then {heads[i]} bytes of values",
             found=f"{sizes[i]} bytes",
             where=where,
         )
@@ -390,8 +396,8 @@ class RunLength(ValueEncoding):
     ) -> tuple[Int64s, Int64s, Int64s]:
         """Start of the values and of the lengths of each block, and its number of runs."""
         heads = block_parts(data, starts, sizes, where)
-        runs = self._runs(heads, sizes - HEADER - heads, where)
-        first = starts + HEADER
+        runs = self._runs(heads, sizes - HEADER_BYTES - heads, where)
+        first = starts + HEADER_BYTES
         return first, first + heads, runs
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
@@ -402,9 +408,9 @@ class RunLength(ValueEncoding):
         heads = pairs * (self.bits // 8)
         parts = as_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
         # Header, values and lengths of each block in turn, from the three arrays.
-        sizes = np.stack([np.full(len(pairs), HEADER), heads, pairs], axis=1)
+        sizes = np.stack([np.full(len(pairs), HEADER_BYTES), heads, pairs], axis=1)
         ends = np.cumsum(sizes, axis=0)
-        bases = np.array([0, len(pairs) * HEADER, len(pairs) * HEADER + len(values)])
+        bases = np.array([0, len(pairs) * HEADER_BYTES, len(pairs) * HEADER_BYTES + len(values)])
         starts = ends - sizes + bases
         data = gather_ranges(parts, starts.reshape(-1), sizes.reshape(-1), "run-length blocks")
         return EncodedBlocks(as_array(data), sizes.sum(axis=1))

@@ -316,8 +316,8 @@ class Delta(ValueEncoding):
 #
 # Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionary``.
 
-_HEADER = 16
-_INDEX_BITS = 32
+DICTIONARY_HEADER_BYTES = 16
+INDEX_BITS = 32
 _MAX_IMPLIED = 65_536  # items that only the message describes, so bytes leave them unlimited
 
 
@@ -374,11 +374,11 @@ class Dictionary(ValueEncoding):
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Dictionary:
         """Decode indices and items; the items of several blocks are concatenated."""
-        at = starts + (_HEADER if self.has_payload else 0)
+        at = starts + (DICTIONARY_HEADER_BYTES if self.has_payload else 0)
         parts = self._parts(data, starts, sizes, where)
         total = int(counts.sum())
         encoded = self.indices.decode_blocks(data, at, parts[:, 0], counts, where)
-        indices = numbers_of(encoded, _INDEX_BITS, total, "dictionary indices", where)
+        indices = numbers_of(encoded, INDEX_BITS, total, "dictionary indices", where)
         if len(indices) and int(indices.max()) >= self.num_items:
             raise CorruptFileError(
                 "dictionary indices",
@@ -386,14 +386,14 @@ class Dictionary(ValueEncoding):
                 found=str(int(indices.max())),
                 where=where,
             )
-        item_bits = self.items.number_bits or _INDEX_BITS  # of an offset, at least
+        item_bits = self.items.number_bits or INDEX_BITS  # of an offset, at least
         check_decoded(len(starts) * self.num_items * item_bits // 8, int(sizes.sum()), where)
         each = np.full(len(starts), self.num_items, np.int64)
         items = self.items.decode_blocks(data, at + parts[:, 0], parts[:, 1], each, where)
         if len(starts) > 1:
             shifts = np.arange(len(starts), dtype=np.uint32) * np.uint32(self.num_items)
             indices = indices + np.repeat(shifts, counts)
-        return blocks.Dictionary(FixedWidth(as_buffer(indices), _INDEX_BITS, total), items, total)
+        return blocks.Dictionary(FixedWidth(as_buffer(indices), INDEX_BITS, total), items, total)
 
     def _parts(self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
         """Return the bytes of indices and of items in every block."""
@@ -401,9 +401,9 @@ class Dictionary(ValueEncoding):
         if not self.has_payload:
             return parts
         for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-            if size >= _HEADER:
+            if size >= DICTIONARY_HEADER_BYTES:
                 first, second = struct.unpack_from("<QQ", data, start)
-            if size < _HEADER or _HEADER + first + second != size:
+            if size < DICTIONARY_HEADER_BYTES or DICTIONARY_HEADER_BYTES + first + second != size:
                 raise CorruptFileError(
                     f"dictionary block {i}",
                     expected="two sizes of 8 bytes, and as many bytes",
@@ -415,7 +415,7 @@ class Dictionary(ValueEncoding):
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Write the indices of each block, each with all items."""
-        if not isinstance(block, blocks.Dictionary) or block.indices.bits != _INDEX_BITS:
+        if not isinstance(block, blocks.Dictionary) or block.indices.bits != INDEX_BITS:
             raise SchemaError(
                 f"encoding {self.wire_name!r} takes 32-bit indices, found {_kind(block)}"
             )
@@ -430,7 +430,7 @@ class Dictionary(ValueEncoding):
             header = struct.pack("<QQ", stop - start, len(items.data))
             parts += [np.frombuffer(header, np.uint8), indices.data[start:stop], items.data]
         data = np.concatenate(parts) if parts else np.empty(0, np.uint8)
-        return EncodedBlocks(data, indices.sizes + (_HEADER + len(items.data)))
+        return EncodedBlocks(data, indices.sizes + (DICTIONARY_HEADER_BYTES + len(items.data)))
 
 
 def _kind(block: Block) -> str:

@@ -27,6 +27,7 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.levels import LEVEL_BITS
 from glaive.types import UInt8s
 
 MINIBLOCK_MAX_VALUE = 256
@@ -46,7 +47,6 @@ FSST and general compression begin above, and dictionaries at 100 values.
 _MAX_TEXTS = 99
 """Values of a page with more bytes of text than :data:`PLAIN_BYTES`: a dictionary may pay."""
 
-_LEVEL_BITS = 16
 _CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
 """Bytes of a chunk word."""
 
@@ -277,7 +277,7 @@ def _chunk_layout(
     fields = (layout.rep_compression, layout.def_compression)
     for present, field in zip(levels, fields, strict=True):
         if present:
-            field.CopyFrom(Flat(_LEVEL_BITS).to_wire())
+            field.CopyFrom(Flat(LEVEL_BITS).to_wire())
     if items is not None:
         layout.dictionary.CopyFrom(items[0].to_wire())
         layout.num_dictionary_items = items[1]

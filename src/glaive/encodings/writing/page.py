@@ -88,11 +88,11 @@ _MIN_BALANCED_GAIN = 0.5
 _BALANCED_SAMPLE = 8_192
 """Values that this is tried on."""
 
-_WIDEST_PACKED = 64
+_MAX_PACKED_BITS = 64
 """Bits of the widest values that packing, runs and differences take."""
 
 _SPLIT_BITS = (32, 64)
-_SAMPLE = 32_768
+_SAMPLE_VALUES = 32_768
 """Values that candidates are tried on; pages of up to twice as many are tried as a whole."""
 
 
@@ -109,7 +109,7 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
         if not wanted.chooses_compression:
             return cheapest
         if isinstance(cheapest, Flat):
-            return _wide(stats, cheapest) if stats.block.bits > _WIDEST_PACKED else cheapest
+            return _wide(stats, cheapest) if stats.block.bits > _MAX_PACKED_BITS else cheapest
         if wanted.is_balanced:
             return _balanced(stats, cheapest, wanted.compression_level)
         return cheapest
@@ -189,7 +189,7 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
     return best if best is not None else (plain, Flat(stats.block.bits))
 
 
-def _sample(block: FixedWidth, most: int = _SAMPLE) -> FixedWidth:
+def _sample(block: FixedWidth, most: int = _SAMPLE_VALUES) -> FixedWidth:
     """Return some consecutive values from the middle, or all when they are few."""
     if block.count <= 2 * most:
         return block
@@ -548,7 +548,7 @@ def encode_page(
     EncodedPage or None
         ``None`` when the page has more levels than its layout can hold: split it.
     """
-    if _nothing_valid(array, levels):
+    if _all_null(array, levels):
         return _constant(None, levels, rows, options)
     if options.scalar_constants:
         scalar = single_value(array)
@@ -611,7 +611,7 @@ def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bo
     return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
 
 
-def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
+def _all_null(array: pa.Array, levels: Levels) -> bool:
     """Return whether all visible values, if any, are null."""
     if len(array) == 0 or array.null_count == len(array):
         return True

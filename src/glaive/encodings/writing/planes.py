@@ -33,7 +33,14 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import NestedRuns, runs_of
-from glaive.encodings.values.sequences import Constant, Delta, Dictionary, Range
+from glaive.encodings.values.sequences import (
+    DICTIONARY_HEADER_BYTES,
+    INDEX_BITS,
+    Constant,
+    Delta,
+    Dictionary,
+    Range,
+)
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.page import encode_page, single_value, zip_text_encoding
 from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, build_dictionary
@@ -43,6 +50,7 @@ from glaive.format.pb import encodings23_pb2 as pb
 from glaive.format.wire import copy_fields
 from glaive.kernels._bitpack import out_of_line_sizes
 from glaive.kernels.levels import resolve_lists
+from glaive.kernels.runs import HEADER_BYTES
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_array, as_buffer
 
 # --- Choose how a sequence of unsigned numbers is stored, and encode it as one block ----
@@ -55,8 +63,8 @@ from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s, Where, as_arra
 
 Words = NDArray[np.unsignedinteger[Any]]
 
-_INDEX_BITS = 32
-"""Width of the indices of a dictionary and of the lengths of runs."""
+_LENGTH_BITS = 32
+"""Width of the lengths of runs."""
 
 _MAX_ITEMS = 1024
 """Distinct numbers of a dictionary at most; with more, indices are hardly narrower."""
@@ -64,13 +72,10 @@ _MAX_ITEMS = 1024
 _MAX_COUNTED = 65_536
 """Distinct numbers are found by counting below this value, else by sorting up to as many."""
 
-_DICTIONARY_HEADER = 16
-_RUNS_HEADER = 8
-
-_GENERAL_MIN = 1024
+_MIN_GENERAL_BYTES = 1024
 """Minimum bytes to compress."""
 
-_GENERAL_GAIN = 0.97
+_MAX_GENERAL_SHARE = 0.97
 """Compressed bytes must be below this share of the uncompressed ones."""
 
 
@@ -94,11 +99,11 @@ def encode_numbers(words: Words) -> EncodedNumbers:
         return EncodedNumbers(implied, None)
     size, encoding = min(_candidates(words, bits), key=lambda candidate: candidate[0])
     chosen = EncodedNumbers(encoding, _payload(encoding, words))
-    if size < _GENERAL_MIN:
+    if size < _MIN_GENERAL_BYTES:
         return chosen
     packed = General("zstd", Flat(bits), None)
     payload = _payload(packed, words)
-    if payload is not None and len(payload) < _GENERAL_GAIN * size:
+    if payload is not None and len(payload) < _MAX_GENERAL_SHARE * size:
         return EncodedNumbers(packed, payload)
     return chosen
 
@@ -156,12 +161,12 @@ def _dictionary(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
     if width >= int(words.max()).bit_length():
         return None
     item_bytes, of_items = _plain(items, bits)
-    index_bytes = len(words) * _INDEX_BITS // 8
-    of_indices: ValueEncoding = Flat(_INDEX_BITS)
-    packed = int(out_of_line_sizes(np.array([len(words)]), _INDEX_BITS, width).sum())
+    index_bytes = len(words) * INDEX_BITS // 8
+    of_indices: ValueEncoding = Flat(INDEX_BITS)
+    packed = int(out_of_line_sizes(np.array([len(words)]), INDEX_BITS, width).sum())
     if packed < index_bytes:
-        index_bytes, of_indices = packed, OutOfLineBitpacking(_INDEX_BITS, width)
-    size = _DICTIONARY_HEADER + index_bytes + item_bytes
+        index_bytes, of_indices = packed, OutOfLineBitpacking(INDEX_BITS, width)
+    size = DICTIONARY_HEADER_BYTES + index_bytes + item_bytes
     return size, Dictionary(of_indices, of_items, len(items))
 
 
@@ -181,15 +186,15 @@ def _runs(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
     value_bytes, of_values = _plain(values, bits)
     length_bytes, of_lengths = _length_encoding(lengths)
     size = value_bytes + length_bytes
-    return size + _RUNS_HEADER * (size > 0), NestedRuns(of_values, of_lengths)
+    return size + HEADER_BYTES * (size > 0), NestedRuns(of_values, of_lengths)
 
 
 def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
-    implied = _implied_encoding(lengths.astype(np.uint32), _INDEX_BITS)
+    implied = _implied_encoding(lengths.astype(np.uint32), _LENGTH_BITS)
     if implied is not None:
         return 0, implied
     # pylance reads narrower lengths in chunks only.
-    return len(lengths) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
+    return len(lengths) * _LENGTH_BITS // 8, Flat(_LENGTH_BITS)
 
 
 def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
@@ -201,7 +206,7 @@ def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
     if isinstance(encoding, Dictionary):
         items, indices = np.unique(words, return_inverse=True)
         block = DictionaryBlock(
-            FixedWidth(as_buffer(indices.astype(np.uint32)), _INDEX_BITS, len(words)),
+            FixedWidth(as_buffer(indices.astype(np.uint32)), INDEX_BITS, len(words)),
             FixedWidth(as_buffer(items), bits, len(items)),
             len(words),
         )
@@ -211,10 +216,10 @@ def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
 # --- Write indexed values: a dictionary too large for chunks, its items in a full-zip page
 # Specification: "Indexed values" in ``docs/format/planes.md``.
 
-LARGE_ITEMS = 32 * 1024
+MIN_INDEXED_BYTES = 32 * 1024
 """Minimum bytes of the items of a dictionary to try storing them one by one."""
 
-_COMPRESSED_ITEM = 64
+_MIN_ITEM_BYTES = 64
 """Minimum average bytes of an item to try compressing each item by itself."""
 
 
@@ -246,7 +251,7 @@ def encode_indexed(array: pa.Array, wanted: EncodingOptions) -> IndexedValues | 
         return None
     stats = VariableStats.of(block.items)
     candidates: list[ValueEncoding] = [zip_text_encoding(stats, array.type, wanted)]
-    if wanted.compression != "none" and stats.plain_bytes >= _COMPRESSED_ITEM * block.items.count:
+    if wanted.compression != "none" and stats.plain_bytes >= _MIN_ITEM_BYTES * block.items.count:
         candidates.append(General("zstd", Plain(block.items.offset_bits), None))
     pages = [_items(block.items, encoding) for encoding in dict.fromkeys(candidates)]
     items = min(pages, key=lambda page: sum(map(size_of, page.buffers)))
@@ -528,7 +533,7 @@ def _indexed(
     """Return the values of a page with a large dictionary as indexed values, if smaller."""
     layout = page.layout.mini_block_layout
     items = layout.num_dictionary_items
-    if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < LARGE_ITEMS:
+    if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < MIN_INDEXED_BYTES:
         return None
     encoded = encode_indexed(array, wanted)
     if encoded is None or encoded.size >= sum(map(size_of, page.buffers)):

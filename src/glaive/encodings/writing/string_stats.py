@@ -30,7 +30,7 @@ from glaive.types import Int64s, as_array
 # compresses worse there than on the first page. The first page is determined before pages are
 # encoded in parallel, so a file has the same bytes in every run.
 
-WORSE = 1.01
+MAX_SHARE_RATIO = 1.01
 """With the first page's table, a page may compress this factor worse than that page does."""
 
 
@@ -89,7 +89,7 @@ class PageSymbols:
         shared = self.shared.wait()
         if shared is not None:
             share = _share(shared.table, _sample(block, 0))
-            if share <= WORSE * shared.share:
+            if share <= MAX_SHARE_RATIO * shared.share:
                 return Coding(shared.table, share)
         return train(block)
 
@@ -119,13 +119,13 @@ MIN_BYTES = 2048
 MAX_ITEMS = 100_000
 """Items of a dictionary at most."""
 
-SAMPLE = 4096
+SAMPLE_VALUES = 4096
 """Values sampled before a dictionary is tried."""
 
 SAMPLED_BYTES = 1024
 """Bytes to compare of a sampled value, which avoids copying files that lie in a column."""
 
-MIN_SAMPLE = 1024
+MIN_SAMPLE_VALUES = 1024
 """Minimum values for a reliable sample; with fewer the dictionary is simply tried."""
 
 UNIQUE_SHARE = 0.98
@@ -182,7 +182,7 @@ def likely_items(block: Variable | FixedWidth) -> int | None:
     if block.count < MIN_VALUES:
         return None
     seen, once = _sampled(block)
-    if block.count >= MIN_SAMPLE and seen >= UNIQUE_SHARE * min(block.count, SAMPLE):
+    if block.count >= MIN_SAMPLE_VALUES and seen >= UNIQUE_SHARE * min(block.count, SAMPLE_VALUES):
         return None
     items = _scaled(block, seen, once)
     return items if items <= min(MAX_ITEMS, block.count // 2) else None
@@ -191,8 +191,8 @@ def likely_items(block: Variable | FixedWidth) -> int | None:
 def sample_distinct(block: Variable | FixedWidth) -> tuple[int, int]:
     """Return a sample's rows and distinct values; of a quarter of it if that decides."""
     rows = spread_rows(block.count)
-    if block.count > SAMPLE:
-        quarter = rows[:: SAMPLE // MIN_SAMPLE]
+    if block.count > SAMPLE_VALUES:
+        quarter = rows[:: SAMPLE_VALUES // MIN_SAMPLE_VALUES]
         seen = len(_occurrences(block, quarter))
         if seen == len(quarter) or seen < QUARTER_SHARE * len(quarter):
             return len(quarter), seen
@@ -201,9 +201,9 @@ def sample_distinct(block: Variable | FixedWidth) -> tuple[int, int]:
 
 def _scaled(block: Variable | FixedWidth, seen: int, once: int) -> int:
     """Estimate a block's distinct values from ``seen`` in a sample, ``once`` of them once."""
-    if block.count <= SAMPLE:
+    if block.count <= SAMPLE_VALUES:
         return seen
-    return min(block.count, seen - once + int(once * (block.count / SAMPLE) ** 0.5))
+    return min(block.count, seen - once + int(once * (block.count / SAMPLE_VALUES) ** 0.5))
 
 
 def build_dictionary(
@@ -222,7 +222,7 @@ def build_dictionary(
     count = block.count
     if count < MIN_VALUES:
         return None
-    if count >= MIN_SAMPLE:
+    if count >= MIN_SAMPLE_VALUES:
         sampled, seen = sample_distinct(block)
         if seen >= UNIQUE_SHARE * sampled:
             return None
@@ -272,8 +272,8 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
     Where all values of a quarter of the sample are distinct, the whole sample counts as distinct.
     """
     rows = spread_rows(block.count)
-    if block.count > SAMPLE:
-        sampled = rows[:: SAMPLE // MIN_SAMPLE]
+    if block.count > SAMPLE_VALUES:
+        sampled = rows[:: SAMPLE_VALUES // MIN_SAMPLE_VALUES]
         if len(_occurrences(block, sampled)) == len(sampled):
             return len(rows), len(rows)
     times = _occurrences(block, rows)
@@ -291,10 +291,10 @@ def _sample_strings(block: Variable, rows: Int64s) -> Strings:
 
 def spread_rows(count: int) -> Int64s:
     """Return the rows of the sample, out of ``count``."""
-    taken = min(count, SAMPLE)
+    taken = min(count, SAMPLE_VALUES)
     rows = np.arange(taken, dtype=np.int64) * count // taken
     # Even steps would hit the same position of every period; the shifts are the same each run.
-    if count > SAMPLE:
+    if count > SAMPLE_VALUES:
         rows += np.arange(taken) * 7919 % (count // taken)
     return rows
 

@@ -191,11 +191,11 @@ _TURNED: Final = {
 }  # fmt: skip
 """Relations that change when the two geometries are swapped."""
 
-_NUMBERS_OF: Final = 4
+_BOX_NUMBERS: Final = 4
 """Bounds of a box."""
 
 
-_COLLECTIONS: Final = 4
+_MIN_COLLECTION_TYPE: Final = 4
 """Smallest shapely type number of geometries with parts."""
 
 
@@ -289,13 +289,13 @@ def _partly_empty(shapely: Any, shapes: Shapes) -> Any:
     GEOS 3.14 crashes if it tests whether a prepared polygon contains such a collection.
     """
     found = []
-    owners = np.flatnonzero(shapely.get_type_id(shapes) >= _COLLECTIONS)
+    owners = np.flatnonzero(shapely.get_type_id(shapes) >= _MIN_COLLECTION_TYPE)
     shapes = shapes[owners]
     while len(shapes):
         shapes, parents = shapely.get_parts(shapes, return_index=True)
         owners = owners[parents]
         found.append(owners[shapely.is_empty(shapes)])
-        nested = shapely.get_type_id(shapes) >= _COLLECTIONS
+        nested = shapely.get_type_id(shapes) >= _MIN_COLLECTION_TYPE
         shapes, owners = shapes[nested], owners[nested]
     return np.unique(np.concatenate(found)) if found else []
 
@@ -342,7 +342,7 @@ def _length(shapely: Any, shapes: Shapes) -> Any:
 def _bound(shapely: Any, shapes: Shapes, place: int) -> Any:
     """Return one of lowest x and y, highest x and y; infinite for an empty geometry."""
     bounds = shapely.bounds(shapes)[:, place]
-    return np.where(np.isnan(bounds), np.inf if place < _NUMBERS_OF // 2 else -np.inf, bounds)
+    return np.where(np.isnan(bounds), np.inf if place < _BOX_NUMBERS // 2 else -np.inf, bounds)
 
 
 def _of_one(names: str, kind: Any, compute: Callable[[Any, Shapes], Any]) -> None:

@@ -53,7 +53,7 @@ NULL, STRING, NUMBER, FALSE, TRUE, _CONTAINER = range(6)
 OBJECT, ARRAY = 6, 7
 """Types of items; entries have the same types, except that a container is one type."""
 
-_SIZE = 0x0FFF_FFFF
+_SIZE_MASK = 0x0FFF_FFFF
 _HEADERS = {4: OBJECT, 8: ARRAY}
 
 Longs = NDArray[np.int64]
@@ -106,7 +106,7 @@ class JsonItems:
         """Return the number of children of each container: members or elements."""
         if np.any(self.end - self.begin < 4):
             raise _corrupt("a header of 4 bytes", "fewer")
-        counts = self.words(self.begin) & _SIZE
+        counts = self.words(self.begin) & _SIZE_MASK
         entries = np.where(self.kinds == OBJECT, 2, 1) * counts
         if np.any(self.begin + 4 + 4 * entries > self.end):
             raise _corrupt("an entry for each child", "a shorter value")
@@ -120,7 +120,7 @@ class JsonItems:
         # Entries of a container are 4 bytes apart.
         at = np.arange(len(which)) * 4 + (self.begin + 4 - 4 * first)[which]
         words = self.words(at)
-        sizes = words & _SIZE
+        sizes = words & _SIZE_MASK
         after = np.cumsum(sizes)
         before = after - sizes
         inner = np.flatnonzero(counts)
@@ -135,7 +135,7 @@ class JsonItems:
 
     def children(self, which: Longs, words: Longs, positions: Longs) -> JsonItems:
         """Return the items of some entries of these containers."""
-        kinds, sizes = words >> 28, words & _SIZE
+        kinds, sizes = words >> 28, words & _SIZE_MASK
         if np.any(kinds > _CONTAINER):
             raise _corrupt(f"types 0 to {_CONTAINER}", f"{int(kinds.max())}")
         return _typed(self.raw, self.rows[which], kinds, positions, positions + sizes)
@@ -257,7 +257,7 @@ def items_of(values: Any) -> JsonItems:
     words = items.words(begin[scalar] + 4)
     items.kinds[scalar] = words >> 28
     if np.any(items.kinds[scalar] >= _CONTAINER) or np.any(
-        (words & _SIZE) + 8 != (end - begin)[scalar]
+        (words & _SIZE_MASK) + 8 != (end - begin)[scalar]
     ):
         raise _corrupt("one scalar after its header", "other bytes")
     items.kinds[heads == 4], items.kinds[heads == 8] = OBJECT, ARRAY
@@ -510,7 +510,7 @@ def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
     order = np.argsort(owners, kind="stable")
     chosen = arrays.chosen(owners[order], np.concatenate(positions)[order])
     sizes = np.bincount(owners[order], chosen.end - chosen.begin, len(arrays))
-    _check_repeated(arrays.rows, sizes - (arrays.end - arrays.begin), _COPIES)
+    _check_repeated(arrays.rows, sizes - (arrays.end - arrays.begin), _COPY_FACTOR)
     return chosen
 
 
@@ -520,7 +520,7 @@ _ITEM_BYTES = 40
 _SPAN_BYTES = 16
 """Bytes of a range of positions."""
 
-_COPIES = 8
+_COPY_FACTOR = 8
 """Memory per byte of a selected value while it is copied."""
 
 

@@ -119,19 +119,19 @@ def _concat(*strings: Any) -> Any:
 
 # --- Substrings: extract, search, replace. Positions count characters from 1 -----
 
-_FAR = 2**31 - 1
+_MAX_POSITION = 2**31 - 1
 """A position beyond the end of every string."""
 
-_LONG = 256
+_MAX_PATTERN_BYTES = 256
 """Maximum bytes of a pattern that Arrow may compare at each position of a string."""
 
-_MOST_WORDS = 1_000
+_MAX_WORDS = 1_000
 """Maximum distinct words of ``contains_tokens``: each word takes a pass over all strings."""
 
 
 def _is_short(pattern: Any) -> bool:
     """Return whether a pattern is a constant that is short enough for Arrow."""
-    return is_constant(pattern) and 0 < scalar_bytes(pattern) < _LONG
+    return is_constant(pattern) and 0 < scalar_bytes(pattern) < _MAX_PATTERN_BYTES
 
 
 _COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
@@ -139,7 +139,7 @@ _COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
 
 @function("left", takes=_COUNTED)
 def _left(text: Any, count: Any) -> Any:
-    if is_constant(count) and count.is_valid and 0 <= count.as_py() <= _FAR:
+    if is_constant(count) and count.is_valid and 0 <= count.as_py() <= _MAX_POSITION:
         return pc.utf8_slice_codeunits(whole_letters(text), 0, count.as_py())
     return compute("left", text, count)
 
@@ -155,8 +155,8 @@ def _substr(text: Any, start: Any, count: Any = None) -> Any:
         return compute("substr", text, start, *([] if count is None else [count]))
     if count is not None and count.as_py() < 0:
         raise FilterError(f"substr: the count must not be negative, found {count}")
-    first = min(start.as_py(), _FAR) - 1
-    last = None if count is None else max(first + min(count.as_py(), _FAR), 0)
+    first = min(start.as_py(), _MAX_POSITION) - 1
+    last = None if count is None else max(first + min(count.as_py(), _MAX_POSITION), 0)
     return pc.utf8_slice_codeunits(whole_letters(text), max(first, 0), last)
 
 
@@ -182,9 +182,9 @@ def _contains_tokens(text: Any, tokens: Any) -> Any:
         raise FilterError("contains_tokens: the words must be a constant, not a column")
     passing = pc.if_else(pc.is_valid(text), True, pa.scalar(None, pa.bool_()))
     words = dict.fromkeys(words_of(tokens.as_py() or ""))
-    if len(words) > _MOST_WORDS:
+    if len(words) > _MAX_WORDS:
         raise FilterError(
-            f"contains_tokens: {len(words)} different words, at most {_MOST_WORDS} are supported"
+            f"contains_tokens: {len(words)} different words, at most {_MAX_WORDS} are supported"
         )
     other = f"[^{alphanumeric_class()}]"
     for word in words:
