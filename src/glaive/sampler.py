@@ -30,7 +30,7 @@ from glaive.dataset.shuffled_batches import (
     without_rows,
 )
 from glaive.errors import MissingDependencyError
-from glaive.scan.projection import ROW_OFFSET, refuse_taken
+from glaive.scan.projection import ROW_OFFSET, refuse_reserved_names
 
 __all__ = [
     "FragmentSampler",
@@ -361,7 +361,7 @@ class ShuffledBlockSampler(Sharded, Sampler):
         checked_integer(offset, "offset", MAX_ROWS)
         positions = None
         if filter is not None:
-            refuse_taken(dataset.lance_schema, ROW_OFFSET)
+            refuse_reserved_names(dataset.lance_schema, ROW_OFFSET)
             passing = dataset.to_table(columns=["_rowoffset"], filter=filter)
             positions = passing["_rowoffset"].to_numpy().astype(np.int64)
         order = BlockOrder(

@@ -28,7 +28,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.table.load import open_latest
-from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
+from glaive.table.named_jobs import MAX_JOBS, NamedJob, forgotten_until, made_version
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -323,16 +323,16 @@ def test_jobs_of_a_branch_are_known_by_the_version_that_published_them(main: Lan
         )
 
     branch = main.create_branch("dev")
-    for number in range(MOST):
+    for number in range(MAX_JOBS):
         run(branch, f"job {number}")
     published = main.branches.publish("dev")
-    assert made_version(open_latest(main.store), f"job {MOST - 1}") == published
-    run(main, f"job {MOST - 1}")
-    assert main.count_rows() == 20 + MOST
+    assert made_version(open_latest(main.store), f"job {MAX_JOBS - 1}") == published
+    run(main, f"job {MAX_JOBS - 1}")
+    assert main.count_rows() == 20 + MAX_JOBS
     for _ in range(2):
         run(main, "another job")
     newest = open_latest(main.store)
-    assert newest.count_rows() == 20 + MOST + 1
+    assert newest.count_rows() == 20 + MAX_JOBS + 1
     assert made_version(newest, "another job") == newest.version
     assert forgotten_until(newest) < newest.version
 

@@ -15,7 +15,7 @@ import glaive
 from glaive.ingestion import IngestResult, ingest, job
 from glaive.ingestion.sources import BAD_RECORDS
 from glaive.io.access import open_store
-from glaive.table.named_jobs import MOST, NamedJob
+from glaive.table.named_jobs import MAX_JOBS, NamedJob
 from glaive.testing import CountingStore
 
 
@@ -51,7 +51,7 @@ def test_a_job_reads_no_more_manifests_if_there_are_many_versions(
     tmp_path: Path, counted: Any, mode: str
 ) -> None:
     found = []
-    for versions in (1, 3 * MOST):
+    for versions in (1, 3 * MAX_JOBS):
         uri, aside = tmp_path / f"{versions}.lance", tmp_path / f"{versions}.bad"
         glaive.write_dataset(pa.table({"n": [1]}), uri)
         glaive.write_dataset(BAD_RECORDS.empty_table(), aside)
@@ -97,7 +97,7 @@ def test_a_job_that_was_forgotten_is_looked_for_since_it_was_stopped(
         shutil.copytree(aside, beside)
         killed = killed_at_step(str(tmp_path), partial(counted, copy, beside), step)
         for place in (copy, beside):
-            commit_jobs(place, MOST)
+            commit_jobs(place, MAX_JOBS)
             glaive.dataset(place).update_config({"more": "versions"})
 
         _, manifests = counted(copy, beside)

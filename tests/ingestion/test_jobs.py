@@ -35,7 +35,7 @@ from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.job import Driver
 from glaive.ingestion.task import IngestedPieces, Journal
 from glaive.io.access import open_store
-from glaive.table.named_jobs import MOST, NamedJob
+from glaive.table.named_jobs import MAX_JOBS, NamedJob
 
 FILES = 5
 
@@ -164,7 +164,8 @@ def test_a_job_that_made_its_version_says_so_on_a_full_disk(tmp_path: Path, sour
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
-    ("mode", "jobs"), [("append", 1), ("append", MOST), ("overwrite", 1), ("overwrite", MOST)]
+    ("mode", "jobs"),
+    [("append", 1), ("append", MAX_JOBS), ("overwrite", 1), ("overwrite", MAX_JOBS)],
 )
 def test_a_job_whose_version_was_cleaned_up_is_not_done_again(
     tmp_path: Path, mode: Any, jobs: int
@@ -206,7 +207,7 @@ def test_a_job_whose_version_was_cleaned_up_is_not_done_again(
         done = found if message or repeated else made
         assert glaive.dataset(uri).to_table()["n"].to_pylist() == done
     assert len(refused) < step - 4
-    if jobs < MOST:
+    if jobs < MAX_JOBS:
         assert refused == []
     else:
         assert sorted(refused[-1]) == ([2, 7] if mode == "overwrite" else [1, 2, 7])
@@ -372,7 +373,7 @@ def test_a_job_that_was_forgotten_is_done_once_though_its_journal_was_damaged(
             raise Killed
         [note] = (uri / "_glaive" / "jobs" / "j").iterdir()
         note.write_bytes(note.read_bytes().replace(b": 1", b": 5"))
-    for number in range(MOST):
+    for number in range(MAX_JOBS):
         other = NamedJob(f"other {number}").properties
         glaive.write_dataset(pa.table({"n": [2]}), uri, mode="append", transaction_properties=other)
 

@@ -16,7 +16,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import IOStats, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
-from glaive.table.root import RootStore, open_beside
+from glaive.table.root import RootStore, open_other_root
 
 FILES = 6
 REQUESTS = {name for name, member in vars(ObjectStore).items() if callable(member)}
@@ -82,7 +82,7 @@ def test_a_wrapper_passes_on_all_that_a_store_may_have() -> None:
 
 def test_a_folder_beside_a_wrapped_directory_is_a_directory(tmp_path: Path) -> None:
     root = RootStore(LocalStore(tmp_path))
-    beside = open_beside(root, f"{tmp_path}/tree/b")
+    beside = open_other_root(root, f"{tmp_path}/tree/b")
     assert isinstance(beside, RootStore)
     assert beside.inner == LocalStore(tmp_path / "tree" / "b")
 

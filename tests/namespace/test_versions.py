@@ -36,7 +36,7 @@ from glaive.namespace import errors as failures
 from glaive.process import Clock, replaced_clock
 from glaive.table.manifest_registers import CatalogueManifestStore, find_table
 from glaive.table.put_manifest import forget_dataset
-from glaive.table.root import open_beside
+from glaive.table.root import open_other_root
 
 TABLE = ["t"]
 
@@ -589,7 +589,7 @@ def test_files_below_a_base_path_are_read_with_new_credentials(clock: Stopped) -
     assert base.options == expiring(clock, 3_600_000)
     branch = root.below("tree/dev")
     assert branch is not None
-    main = open_beside(branch, root.uri)
+    main = open_other_root(branch, root.uri)
     clock.millis += 3_600_000 - 400
     main.put("x", [b"1"])
     assert main.options == expiring(clock, 3_600_000)

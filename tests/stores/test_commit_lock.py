@@ -19,7 +19,7 @@ from glaive.format.paths import manifest_path
 from glaive.io.store import BytesLike, PutMode
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_version
-from glaive.table.root import CommitLock, guarded, lock_of, open_beside, open_root, register_of
+from glaive.table.root import CommitLock, guarded, lock_of, open_other_root, open_root, register_of
 
 from .server import Server
 
@@ -223,11 +223,11 @@ def test_a_lock_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_places_of_one_dataset_are_committed_to_alike(tmp_path: Path) -> None:
     lock = Lock()
     root = open_root(tmp_path / "t", {"fsync": "true"}, commit_lock=lock, manifest_store="sqlite")
-    branch = open_beside(root, f"{root.uri}/tree/one")
+    branch = open_other_root(root, f"{root.uri}/tree/one")
     assert branch.uri == f"{tmp_path}/t/tree/one"
     assert lock_of(branch) is lock
     assert register_of(branch) is register_of(root) is not None
     assert getattr(branch, "options", None) == {"fsync": "true"}
     plain = open_root(tmp_path / "t")
-    assert lock_of(open_beside(plain, f"{tmp_path}/u")) is None
+    assert lock_of(open_other_root(plain, f"{tmp_path}/u")) is None
     assert guarded(plain) is plain

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 import glaive
 from glaive.cli.maintenance import verify as command
 from glaive.errors import CorruptFileError
-from glaive.format.deletions import BITMAP_FROM
+from glaive.format.deletions import MIN_BITMAP_ROWS
 from glaive.format.transaction import Transaction
 from glaive.table.load import load_manifest, open_latest, read_transaction
 from glaive.table.versions import list_versions
 
 ON = {"checksums": "true"}
 VERIFIED = {"verify_checksums": "true"}
-MANY = 3 * BITMAP_FROM
+MANY = 3 * MIN_BITMAP_ROWS
 
 
 def checksums(dataset: glaive.LanceDataset) -> list[int | None]:
@@ -48,7 +48,7 @@ def made(place: Path, deleted: int, options: dict[str, str]) -> glaive.LanceData
 
 
 @pytest.mark.spec("rel-28", "rel-33", "del-7")
-@pytest.mark.parametrize("deleted", [3, BITMAP_FROM], ids=["arrow", "bitmap"])
+@pytest.mark.parametrize("deleted", [3, MIN_BITMAP_ROWS], ids=["arrow", "bitmap"])
 def test_a_changed_byte_of_a_deletion_file_is_an_error(tmp_path: Path, deleted: int) -> None:
     place = tmp_path / "t"
     made(place, deleted, ON)
@@ -108,7 +108,7 @@ def test_deletions_that_were_merged_with_those_of_others_have_checksums(tmp_path
 
 @pytest.mark.spec("rel-52")
 @pytest.mark.interop
-@pytest.mark.parametrize("deleted", [3, BITMAP_FROM], ids=["arrow", "bitmap"])
+@pytest.mark.parametrize("deleted", [3, MIN_BITMAP_ROWS], ids=["arrow", "bitmap"])
 def test_pylance_reads_and_continues_them(tmp_path: Path, deleted: int) -> None:
     lance = pytest.importorskip("lance", reason="install the 'interop' group")
     place = tmp_path / "t"

@@ -339,10 +339,10 @@ def test_each_path_is_in_one_span_and_blobs_are_with_their_data_file(count: int)
         (file,) = [span for span in spans if f"data/{stem}.lance" in span]
         (blob,) = [span for span in spans if f"data/{stem}/0.blob" in span]
         assert file == blob
-        assert file.meets("data")
+        assert file.overlaps("data")
     for folder in FOLDERS:
         for span in spans:
             within = [
                 name for name in ("0", "5-1-2.bin", "zz", ".x.tmp") if f"{folder}/{name}" in span
             ]
-            assert span.meets(folder) or not within
+            assert span.overlaps(folder) or not within

@@ -11,7 +11,7 @@ import pytest
 import glaive
 from glaive.io.access import open_store
 from glaive.table.load import open_latest
-from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
+from glaive.table.named_jobs import MAX_JOBS, NamedJob, forgotten_until, made_version
 from glaive.testing import CountingStore
 
 
@@ -87,7 +87,7 @@ def test_the_oldest_entries_are_removed_and_the_manifest_says_up_to_which_versio
     uri: Path,
 ) -> None:
     assert forgotten_until(open_latest(open_store(str(uri)))) == 0
-    for number in range(MOST):
+    for number in range(MAX_JOBS):
         append(uri, f"other {number}")
 
     newest = open_latest(open_store(str(uri)))
@@ -95,7 +95,7 @@ def test_the_oldest_entries_are_removed_and_the_manifest_says_up_to_which_versio
     assert made_version(newest, "a") is None
     assert made_version(newest, "other 0") == 3
     assert forgotten_until(newest) == 2
-    assert len(newest.table_metadata) == MOST
+    assert len(newest.table_metadata) == MAX_JOBS
 
 
 def test_the_version_is_found_with_the_newest_manifest(uri: Path) -> None:

@@ -483,13 +483,13 @@ def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
     from glaive.dataset.lance_operation import LanceOperation
     from glaive.dataset.tasks import commit_operation
     from glaive.errors import CommitConflictError
-    from glaive.table.operations.overwrite import RestoreOverLooked
+    from glaive.table.operations.overwrite import RestoreUnlessChanged
 
     if not facts["damaged"]:
         return
     if facts["sound_version"] != at.version:
         try:
-            at.move_to(commit_operation(at.opened, RestoreOverLooked(facts["sound_version"])))
+            at.move_to(commit_operation(at.opened, RestoreUnlessChanged(facts["sound_version"])))
         except CommitConflictError as error:
             raise click.ClickException(
                 f"version {error.version} was committed while version {at.version} was looked "

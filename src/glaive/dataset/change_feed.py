@@ -41,7 +41,7 @@ from glaive.scan.projection import (
     SystemColumns,
     column_names,
     project,
-    refuse_taken,
+    refuse_reserved_names,
 )
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take_physical
@@ -717,7 +717,7 @@ class DatasetDelta:
     def _rows(self, predicate: str) -> pa.RecordBatchReader:
         names = self.dataset.manifest.schema.names
         system = (ROW_ID, CREATED_AT, UPDATED_AT)
-        refuse_taken(self.dataset.manifest.schema, *system)
+        refuse_reserved_names(self.dataset.manifest.schema, *system)
         columns = [*names, *system]
         scanner = Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=predicate)
         return scanner.to_reader()
@@ -730,7 +730,7 @@ class DatasetDelta:
                 f"version {version} of {store.uri} has no stable row ids, so deleted rows cannot "
                 "be listed. Only datasets created with enable_stable_row_ids=True have them."
             )
-        refuse_taken(manifest.schema, ROW_ID)
+        refuse_reserved_names(manifest.schema, ROW_ID)
         scanner = Scanner.of(Views(Snapshot(store, manifest, Session())), columns=[ROW_ID])
         ids: NDArray[np.uint64] = scanner.to_table().column(ROW_ID).to_numpy()
         return ids

@@ -71,7 +71,7 @@ from glaive.table.refs import (
     root_store,
 )
 from glaive.table.root import confine, open_root, register_of
-from glaive.table.versions import MOST_UNLISTED, ManifestLocation, list_manifests, list_versions
+from glaive.table.versions import MAX_UNLISTED, ManifestLocation, list_manifests, list_versions
 from glaive.types import integer_of
 
 # --- The files of a dataset: list all, list files of versions, delete all ---------------
@@ -230,7 +230,7 @@ def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str])
     names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
     last = max((name.version for name in names if name and not name.is_detached), default=0)
     paths = [HINT]
-    for version in range(max(last, newest.version - MOST_UNLISTED) + 1, newest.version + 1):
+    for version in range(max(last, newest.version - MAX_UNLISTED) + 1, newest.version + 1):
         with suppress(ObjectNotFoundError):
             manifest = load_numbered(store, version, newest.scheme)
             paths.append(manifest_path(version, newest.scheme))
@@ -341,7 +341,7 @@ def _later_with_old_names(
     If the newest kept its old name, readers would miss it after a thousand new names.
     """
     with suppress(ObjectNotFoundError):
-        for version in range(last + 1, last + 1 + MOST_UNLISTED):
+        for version in range(last + 1, last + 1 + MAX_UNLISTED):
             path = manifest_path(version, "V1")
             yield ManifestLocation(version, path, "V1"), store.head(path)
 

@@ -267,11 +267,11 @@ class FragmentChanges:
         """
         from glaive.dataset.scanner import Scanner
         from glaive.expr.bind import check_column_texts
-        from glaive.scan.projection import ROW_ADDRESS, refuse_taken
+        from glaive.scan.projection import ROW_ADDRESS, refuse_reserved_names
 
         schema = self._views.snapshot.manifest.schema
         check_column_texts(schema, predicate)
-        refuse_taken(schema, ROW_ADDRESS)
+        refuse_reserved_names(schema, ROW_ADDRESS)
         only = (self._stored.id,)
         scanner = Scanner.of(self._views, columns=[ROW_ADDRESS], filter=predicate, fragments=only)
         addresses = scanner.to_table().column(ROW_ADDRESS).to_numpy()

@@ -46,7 +46,7 @@ from glaive.format.rowids import decode_row_ids, encode_row_ids
 from glaive.options import integer
 from glaive.process import monotonic
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
-from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_reserved_names
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
 from glaive.table.deletions import add_deletions
@@ -593,7 +593,7 @@ class UpdateTask:
         values = _bind(opened, self.updates)
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
         system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
-        refuse_taken(schema, *system)
+        refuse_reserved_names(schema, *system)
         columns = [*schema.names, *system]
         needed = {path for value in values.values() for path in value.columns}
         columns += sorted(needed - set(columns))

@@ -21,7 +21,7 @@ from glaive.dataset.fragment_metadata import checked_integer
 from glaive.dataset.open import dataset as open_dataset
 from glaive.errors import LimitError, OptionError
 from glaive.options import integer
-from glaive.scan.projection import ROW_ID, refuse_taken
+from glaive.scan.projection import ROW_ID, refuse_reserved_names
 from glaive.types import Int64s, integer_of
 
 _ORDER_BYTES = 32
@@ -119,7 +119,7 @@ def with_row_ids(
     SchemaError
         The dataset has a column with the name of the row ids.
     """
-    refuse_taken(dataset.lance_schema, ROW_ID)
+    refuse_reserved_names(dataset.lance_schema, ROW_ID)
     if isinstance(columns, Mapping):
         return {**columns, "_rowid": "_rowid"}
     return [*(dataset.schema.names if columns is None else columns), "_rowid"]

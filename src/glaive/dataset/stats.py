@@ -13,7 +13,7 @@ from glaive.arrow.conditions import python_values
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 from glaive.expr.coerce import is_list
-from glaive.format.fields import MOST_SHOWN, HtmlBar, html_table
+from glaive.format.fields import MAX_SHOWN_ROWS, HtmlBar, html_table
 from glaive.format.fragment import LEGACY
 from glaive.scan.snapshot import Snapshot
 
@@ -221,7 +221,7 @@ def dataset_html(snapshot: Snapshot, uri: str) -> str:
 
 
 def _columns(title: str, schema: LanceSchema, sizes: Mapping[int, int]) -> str:
-    fields = schema.fields[:MOST_SHOWN]
+    fields = schema.fields[:MAX_SHOWN_ROWS]
     arrow = schema.logical_schema()
     header = ["column", "type", *(["bytes", ""] if sizes else [])]
     total = max(1, sum(sizes.values()))
@@ -247,7 +247,7 @@ def fragment_html(fragment: Any) -> str:
 
 def scanner_html(schema: pa.Schema, plan: str) -> str:
     """Show the columns of a scan and its plan."""
-    rows = [[field.name, field.type] for field in list(schema)[:MOST_SHOWN]]
+    rows = [[field.name, field.type] for field in list(schema)[:MAX_SHOWN_ROWS]]
     columns = html_table("scan", ["column", "type"], rows, len(schema))
     steps = plan.splitlines()
     return columns + html_table("plan", ["step"], [[one] for one in steps], len(steps))
@@ -259,7 +259,7 @@ class VersionList(list[dict[str, Any]]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        newest = self[: -MOST_SHOWN - 1 : -1]
+        newest = self[: -MAX_SHOWN_ROWS - 1 : -1]
         rows = [
             [
                 one["version"],

@@ -48,7 +48,7 @@ from glaive.table.load import (
     read_transaction,
 )
 from glaive.table.manifest_registers import reach_table
-from glaive.table.operations.create_index import CreateIndex, brought_up_to
+from glaive.table.operations.create_index import CreateIndex, rebase_segments
 from glaive.table.operations.overwrite import Append, Overwrite, Restore
 from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions, operations
@@ -266,7 +266,7 @@ def _with_segments_brought_up(
             return transaction
     new = operation.new
     if any(entry.dataset_version not in (0, read_version) for entry in new):
-        new = tuple(brought_up_to(store, read, new))
+        new = tuple(rebase_segments(store, read, new))
     return replace(transaction, operation=CreateIndex.of(read.schema, new, operation.removed))
 
 

@@ -25,15 +25,13 @@ from glaive.format.blobs import (
     stored,
 )
 from glaive.format.field import Field
-from glaive.format.paths import blob_file_path, blob_folder, is_blob_file_name
+from glaive.format.paths import BLOB_IDS, blob_file_path, blob_folder, is_blob_file_name
 from glaive.format.wire import is_file_name
 from glaive.io.location import LOCAL_SCHEMES, path_of_file_uri
 from glaive.io.store import ObjectStore, Sink
 from glaive.io.wrapped import AlignedSink, NewFiles
 from glaive.process import Origin
 from glaive.types import ByteRange, Flags, Int64s, as_buffer
-
-_NAMED_IDS = 1 << 32
 
 
 class BlobFiles:
@@ -124,7 +122,7 @@ class BlobFiles:
                     path for path in found if is_blob_file_name(path.rpartition("/")[2])
                 ]
             taken = frozenset(self._replaced)
-            numbers = range(1, _NAMED_IDS)
+            numbers = range(1, BLOB_IDS)
             self._ids = (
                 number
                 for number in numbers

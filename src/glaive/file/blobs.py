@@ -153,7 +153,7 @@ class BlobReference(NamedTuple):
 #
 # Specification: "Where values lie" in ``docs/format/blobs.md``.
 
-_MOST_COPIED = 32 * 1024
+_MAX_COPIED_BYTES = 32 * 1024
 """Bytes of a value up to which copying it costs less than a step of its own."""
 
 
@@ -227,7 +227,7 @@ class BlobValues:
 
     def _parts(self, spaces: Int64s) -> Iterator[pa.Buffer]:
         """Yield large values as views; small ones between them are copied together."""
-        large = self.sizes > _MOST_COPIED
+        large = self.sizes > _MAX_COPIED_BYTES
         cuts = np.flatnonzero(large[1:] | large[:-1]) + 1
         bounds = [0, *cuts.tolist(), len(large)]
         for first, stop in pairwise(bounds):

@@ -404,7 +404,7 @@ def _text(node: EncodingNode, depth: int) -> str:
 WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
 
-MOST_BATCHES = 65_536
+MAX_BATCHES = 65_536
 """Batches of a table: a file may encode so many rows that their batches alone take gigabytes."""
 
 
@@ -561,7 +561,7 @@ class LanceFileReader:
         self, start: int, stop: int, size: int, rows: Int64s | None = None
     ) -> ReaderResults:
         batches = self._batches(start, stop, size, rows)
-        window = max(WINDOW_ROWS, -(-(stop - start) // MOST_BATCHES))
+        window = max(WINDOW_ROWS, -(-(stop - start) // MAX_BATCHES))
         return ReaderResults(
             pa.RecordBatchReader.from_batches(self.schema, batches),
             self._batches(start, stop, window, rows),

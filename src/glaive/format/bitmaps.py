@@ -41,13 +41,13 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
 
 
-_LISTED_PER_BYTE = 8
+_MAX_LISTED_PER_BYTE = 8
 """Maximum numbers per byte of a bitmap that stores no runs."""
 
 
 def is_of_runs(count: int, size: int) -> bool:
     """Return whether so many numbers take so few bytes that they should stay ranges."""
-    return count > _LISTED_PER_BYTE * size
+    return count > _MAX_LISTED_PER_BYTE * size
 
 
 RANGE_BYTES: Final = 16
@@ -123,14 +123,14 @@ def word_masks(hashes: UInt64s) -> NDArray[np.uint32]:
     return np.uint32(1) << ((hashes.astype(np.uint32)[:, None] * _SALT) >> _SHIFT)
 
 
-_CROWDED = 4096
+_FULL_BLOCK_VALUES = 4096
 """Number of values that exhausts a block of 256 bits: an index may claim any number."""
 
-_MOST_PER_VALUE = 1024
+_MAX_BYTES_PER_VALUE = 1024
 """Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that
 asks for less would take any amount of memory."""
 
-_MOST_BYTES = 1 << 27
+_MAX_FILTER_BYTES = 1 << 27
 
 
 def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
@@ -158,7 +158,7 @@ def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 @cache
 def filter_bytes(items: int, probability: float) -> int:
     """Return a filter's bytes for so many values: the least power of two with that probability."""
-    size, most = BLOCK_BYTES, min(_MOST_BYTES, _MOST_PER_VALUE * items)
+    size, most = BLOCK_BYTES, min(_MAX_FILTER_BYTES, _MAX_BYTES_PER_VALUE * items)
     while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
         size *= 2
     return size
@@ -167,7 +167,7 @@ def filter_bytes(items: int, probability: float) -> int:
 def _false_positives(items: int, blocks: int) -> float:
     """Return the probability of false positives: values per block are Poisson."""
     mean = items / blocks
-    if mean > _CROWDED:
+    if mean > _FULL_BLOCK_VALUES:
         return 1.0
     most = int(mean + 12 * mean**0.5 + 32)
     counts = np.arange(most + 1)

@@ -116,13 +116,13 @@ def _stated_bytes(message: Any) -> int:
     return total
 
 
-BITMAP_FROM: Final = 5000
+MIN_BITMAP_ROWS: Final = 5000
 """Minimum deleted rows of a bitmap; fewer are written to an Arrow file."""
 
 MAX_DELETED_ROWS: Final = 1 << 27
 """Limit of deleted rows of a fragment that are listed: they take 9 bytes each meanwhile."""
 
-_PLAIN_UNTIL: Final = 16
+_MAX_UNCOMPRESSED_ROWS: Final = 16
 """Maximum deleted rows of an uncompressed Arrow file.
 
 Up to 20 rows the file is at most as large as with zstd, whatever the offsets: a frame and the
@@ -238,7 +238,9 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
         serialized: bytes = BitMap(numbers).serialize()
         return serialized
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd" if len(offsets) > _PLAIN_UNTIL else None)
+    options = pa.ipc.IpcWriteOptions(
+        compression="zstd" if len(offsets) > _MAX_UNCOMPRESSED_ROWS else None
+    )
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
         column = pa.array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))

@@ -164,19 +164,19 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
     import json
 
     try:
-        said = json.loads(noted)
-        if ZONE_FILE in str(said):
+        note = json.loads(noted)
+        if ZONE_FILE in str(note):
             return b""
         by_name = {field.name: field for field in fields}
         found = False
-        for one in said.get("columns", ()):
+        for one in note.get("columns", ()):
             field = by_name.get(str(one.get("field_name", one.get("name"))))
             if field is not None and not _is_as_noted(one, field):
                 one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
                 found = True
     except (AttributeError, RecursionError, TypeError, ValueError):
         return noted
-    return json.dumps(said).encode() if found else noted
+    return json.dumps(note).encode() if found else noted
 
 
 def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:

@@ -171,14 +171,14 @@ PRIMARY_KEY_POSITION: Final = "lance-schema:unenforced-primary-key:position"
 CLUSTERING_KEY_POSITION: Final = "lance-schema:unenforced-clustering-key:position"
 
 _TRUE_TEXTS: Final = ("true", "1", "yes")
-_HIGHEST: Final = (1 << 32) - 1
+_MAX_POSITION: Final = (1 << 32) - 1
 
 
 def _stored_position(field: Field, option: str) -> int | None:
     text = (field.option(option) or "").strip()
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_HIGHEST))):
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MAX_POSITION))):
         return None
-    return int(text) if int(text) <= _HIGHEST else None
+    return int(text) if int(text) <= _MAX_POSITION else None
 
 
 def key_position(field: Field, option: str) -> int | None:
@@ -200,7 +200,9 @@ def is_clustering_key(field: Field) -> bool:
 def primary_key(fields: Iterable[Field]) -> list[Field]:
     """Return the columns of the primary key: first by place, then the others in their order."""
     declared = [field for field in fields if is_primary_key(field)]
-    return sorted(declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _HIGHEST + 1)
+    return sorted(
+        declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _MAX_POSITION + 1
+    )
 
 
 def check_primary_key(fields: Iterable[Field]) -> None:

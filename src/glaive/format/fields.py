@@ -608,10 +608,10 @@ def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
 #
 # All that comes from a dataset is escaped: names and paths may be anything.
 
-MOST_SHOWN = 50
+MAX_SHOWN_ROWS = 50
 """Rows that a table shows."""
 
-_MOST_HTML = 200
+_MAX_SHOWN_CHARACTERS = 200
 
 
 class HtmlBar(float):
@@ -632,7 +632,7 @@ def html_table(
     header
         Names of the columns.
     rows
-        Cells: texts, numbers, :class:`HtmlBar`; only the first ``MOST_SHOWN`` are shown.
+        Cells: texts, numbers, :class:`HtmlBar`; only the first ``MAX_SHOWN_ROWS`` are shown.
     total
         Number of all rows, if ``rows`` are the first of them.
     """
@@ -640,9 +640,9 @@ def html_table(
         "".join(f"<td style='text-align:left'>{_html_cell(one)}</td>" for one in row)
         for row in rows
     ]
-    body = "".join(f"<tr>{line}</tr>" for line in lines[:MOST_SHOWN])
+    body = "".join(f"<tr>{line}</tr>" for line in lines[:MAX_SHOWN_ROWS])
     names = "".join(f"<th style='text-align:left'>{_html_text(one)}</th>" for one in header)
-    hidden = total - min(len(lines), MOST_SHOWN)
+    hidden = total - min(len(lines), MAX_SHOWN_ROWS)
     more = f"<p>and {hidden:,} more</p>" if hidden > 0 else ""
     return (
         f"<div><p><b>{_html_text(title)}</b></p><table><thead><tr>{names}</tr></thead>"
@@ -662,5 +662,5 @@ def _html_cell(value: object) -> str:
 def _html_text(value: str) -> str:
     from html import escape
 
-    shown = value if len(value) <= _MOST_HTML else f"{value[:_MOST_HTML]}…"
+    shown = value if len(value) <= _MAX_SHOWN_CHARACTERS else f"{value[:_MAX_SHOWN_CHARACTERS]}…"
     return escape(shown)

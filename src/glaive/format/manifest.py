@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _Folder: TypeAlias = tuple[str, bytes, int | None]
 
 _UUID_BYTES: Final = 16
-_LAST_MOMENT: Final = 253_402_300_799_999
+_MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
 """The end of the year 9999, in milliseconds since 1970: the maximum of ``datetime``."""
 _MAX_COVERED: Final = 1 << 22
 """Limit of the total coverage of all segments: a bitmap of a few bytes can encode billions."""
@@ -135,10 +135,10 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
             found=f"{entry.index_version}",
             where=where,
         )
-    if entry.created_at > _LAST_MOMENT:
+    if entry.created_at > _MAX_TIMESTAMP_MS:
         raise CorruptFileError(
             f"time at which index {entry.name!r} was built",
-            expected=f"at most {_LAST_MOMENT} milliseconds since 1970",
+            expected=f"at most {_MAX_TIMESTAMP_MS} milliseconds since 1970",
             found=f"{entry.created_at}",
             where=where,
         )
@@ -239,7 +239,7 @@ WRITABLE: Final = READABLE
 _STICKY: Final = int(Feature.STABLE_ROW_IDS | Feature.MIXED_FILE_VERSIONS)
 _STICKY_FOR_WRITERS: Final = int(Feature.NO_TRANSACTION_FILES | Feature.UNIQUE_FIELD_IDS)
 
-_BOTH_OR_NEITHER: Final = (
+_PAIRED_FLAGS: Final = (
     Feature.MIXED_FILE_VERSIONS | Feature.TAGGED_FRAGMENT_REUSE | Feature.MANAGED_BLOBS
 )
 
@@ -257,7 +257,7 @@ def check_readable(reader: int, writer: int, *, where: object) -> None:
     unknown = reader & ~int(READABLE)
     if unknown:
         raise _unsupported("reading", unknown, where)
-    lone = (reader ^ writer) & int(_BOTH_OR_NEITHER)
+    lone = (reader ^ writer) & int(_PAIRED_FLAGS)
     if lone:
         raise CorruptFileError(
             "feature flags",

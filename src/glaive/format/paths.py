@@ -112,6 +112,10 @@ def blob_file_path(data_file: str, blob_id: int) -> str:
     return f"{blob_folder(data_file)}/{blob_file_name(blob_id)}"
 
 
+BLOB_IDS: Final = 1 << 32
+"""Number of possible blob files: their names have 32 bits."""
+
+
 def blob_file_name(blob_id: int) -> str:
     """Name of a blob file in its folder: 32 bits, least significant first."""
     bits = f"{blob_id:032b}"[::-1]

@@ -239,10 +239,13 @@ def _array(array: Any) -> UInt64s:
 _RANGE_BYTES: Final = 24
 """Estimated bytes of a range, to compare encodings."""
 
+FIRST_VERSION: Final = 1
+"""Version of rows in datasets, or of older writers, that lack row versions."""
+
 MAX_ROWS_AT_ONCE: Final = 1 << 27
 """Maximum rows whose numbers are decoded at once: they take a GiB."""
 
-_FEW: Final = 64
+_MAX_SINGLE_LOOKUPS: Final = 64
 """Up to this many rows, numbers are looked up one by one, also numbers of neighbours."""
 
 _DENSE: Final = 4
@@ -330,7 +333,7 @@ class RowValues:
                 return ascending
             return np.full(len(offsets), first, np.uint64)
         count = len(offsets)
-        if count > _FEW:
+        if count > _MAX_SINGLE_LOOKUPS:
             low, stop = int(offsets.min()), int(offsets.max()) + 1
             if stop - low <= _DENSE * count:  # as scans ask for them
                 between = self.between(low, stop)
@@ -586,7 +589,7 @@ _MAX_COPIES: Final = 16
 An id has one candidate for each update of its row since the last compaction.
 """
 
-_AT_ONCE: Final = 1 << 21
+_ROWS_PER_STEP: Final = 1 << 21
 """Candidate rows, or rows of one segment, that are looked up at a time: each takes 40 bytes."""
 
 _NO_IDS: Final = np.empty(0, np.uint64)
@@ -649,7 +652,7 @@ class RowSegments:
         ends = np.cumsum(counts[matched])
         at = done = 0
         while at < len(matched):
-            stop = max(at + 1, int(np.searchsorted(ends, done + _AT_ONCE, side="right")))
+            stop = max(at + 1, int(np.searchsorted(ends, done + _ROWS_PER_STEP, side="right")))
             yield self._found(ids, matched[at:stop], low, counts)
             at, done = stop, int(ends[stop - 1])
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _FRAGMENT_BYTES = 2048
 """Bytes of memory of a fragment, excluding its columns."""
 
+THREADED_ROWS: Final = 16 * 1024
+"""Minimum rows for a take on threads: with fewer, the interpreter lock makes threads wait."""
+
 
 class BoundFragment:
     """The columns of a projection, bound to the files of one fragment. Immutable.

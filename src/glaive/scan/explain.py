@@ -79,8 +79,8 @@ def _query_steps(query: Query | RankedScan) -> list[PlanStep]:
             for order in orders
         ]
         top = "" if limit is None else f"TopK(fetch={offset + limit}), "
-        said = f"{top}expr={listed(keys)}, preserve_partitioning=[false]"
-        steps.append(PlanStep("SortExec", said))
+        details = f"{top}expr={listed(keys)}, preserve_partitioning=[false]"
+        steps.append(PlanStep("SortExec", details))
     ranges = _ranges(query)
     rows = sum(stop - start for _, start, stop in ranges)
     before, after = options.range_before, None
@@ -129,8 +129,8 @@ def _terms(condition: Filter | None) -> str:
     terms = condition.terms
     direct = dict.fromkeys(term.condition[0] for term in terms if term.condition is not None)
     other = {path for term in terms if term.condition is None for path in term.columns}
-    said = f", by statistics and in encoded form: {', '.join(direct)}" if direct else ""
-    return said + (f", decoded and evaluated: {', '.join(sorted(other))}" if other else "")
+    details = f", by statistics and in encoded form: {', '.join(direct)}" if direct else ""
+    return details + (f", decoded and evaluated: {', '.join(sorted(other))}" if other else "")
 
 
 def _range(bounds: tuple[int, int | None] | None) -> str:

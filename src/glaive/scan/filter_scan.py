@@ -68,11 +68,11 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
             ranges = _around(fragment, row, ranges)
     alone = search.run.options.fast_search
     for answer in search.answers.values():
-        ranges = _answered(snapshot, answer, ranges, alone=alone)
+        ranges = _prune_by_answer(snapshot, answer, ranges, alone=alone)
     return ranges
 
 
-def _answered(
+def _prune_by_answer(
     snapshot: Snapshot, answer: IndexAnswer, ranges: Sequence[FragmentRows], *, alone: bool
 ) -> Sequence[FragmentRows]:
     """Return the ranges around the rows that an index found, and the ranges of unindexed fragments.
@@ -298,11 +298,11 @@ class FilteredScan:
 # --- Few rows that indices found: taken at once, whatever fragments they are in ---------
 # Specification: "Searching" in ``docs/format/indices.md``.
 
-_FEW_ROWS: Final = 256
-_FEW_SHARE: Final = 0.005
-"""Rows, and share of all rows, up to which rows are taken. For more rows windows are decoded."""
+MAX_FOUND_ROWS: Final = 256
+_MAX_FOUND_SHARE: Final = 0.005
+"""Maximum rows, and share of all rows, that are taken; for more rows windows are decoded."""
 
-_TAKEN_BYTES: Final = 64 * 1024 * 1024
+_TAKE_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes of rows that are taken at a time."""
 
 
@@ -376,7 +376,7 @@ class FoundRows:
         """Divide the rows into parts that are taken at once."""
         if len(self.rows):
             width = row_bytes(source.fragment(self.positions.item(0)))
-            step = max(1, _TAKEN_BYTES // max(1, width))
+            step = max(1, _TAKE_BYTES // max(1, width))
             for start in range(0, len(self.rows), step):
                 yield self.cut(start, start + step)
 
@@ -441,7 +441,8 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
         rows = RowSet.intersection([answer.rows for answer in answers])
     manifest = snapshot.manifest
     count = rows.count
-    many = min(MAX_LISTED_ROWS, max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())))
+    share = _MAX_FOUND_SHARE * int(manifest.physical_rows.sum())
+    many = min(MAX_LISTED_ROWS, max(MAX_FOUND_ROWS, share))
     if count > many:
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))

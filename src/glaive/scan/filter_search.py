@@ -172,14 +172,14 @@ Chunk = list[Any]
 Late = bool | frozenset[int] | None
 """Fields that are taken row by row: all, some, or (``None``) where that is cheaper."""
 
-_TAKEN_NUMBERS, _TAKEN_OTHERS = 0.01, 0.12
+_MAX_TAKEN_SHARE_NUMBERS, MAX_TAKEN_SHARE = 0.01, 0.12
 """Shares of rows up to which single rows are taken, and above which ranges are decoded.
 
 Numbers are unpacked at memory speed, so that a take of more than a hundredth costs more. Strings
 and lists take longer to decode.
 """
 
-_GATHERED = 0.1
+_MAX_GATHERED_SHARE = 0.1
 """Share of rows up to which values of an array are taken by row number, else compacted."""
 
 _NUMBER_BYTES = 16
@@ -309,7 +309,7 @@ class FragmentSelection:
 
         if self.count == self.selected.span:
             return array
-        if not array.null_count and not self.selected.is_few(_GATHERED):
+        if not array.null_count and not self.selected.is_few(_MAX_GATHERED_SHARE):
             left_out = self._left_out(array.type)
             if left_out is not None:
                 return without_deleted(array, left_out)
@@ -334,7 +334,9 @@ def _taken_share(kind: Any) -> float:
         plain = int(kind.bit_width) // 8 <= _NUMBER_BYTES
     except ValueError:  # variable width
         plain = False
-    return _TAKEN_NUMBERS if plain and not pa.types.is_dictionary(kind) else _TAKEN_OTHERS
+    return (
+        _MAX_TAKEN_SHARE_NUMBERS if plain and not pa.types.is_dictionary(kind) else MAX_TAKEN_SHARE
+    )
 
 
 def fields_of(outputs: Sequence[Output | Computed]) -> list[int]:
@@ -484,7 +486,7 @@ class Search:
         self.meter.count("rows_scanned", stop - start)
         for part in self._prune(bound, RowRange(start, stop)):
             rest: list[Term] = []
-            remaining, open_terms = self._answered(bound, part)
+            remaining, open_terms = self._found_by_indices(bound, part)
             for term in open_terms:
                 passed = None
                 if remaining is None or not remaining.is_few(_SPARSE_SHARE):
@@ -511,7 +513,7 @@ class Search:
 
     # ------------------------------------------------------------------ steps
 
-    def _answered(
+    def _found_by_indices(
         self, bound: BoundFragment, part: RowRange
     ) -> tuple[RowSelection | None, Sequence[Term]]:
         """Return rows that indices found, or ``None`` if unsearched; and the terms left to test."""

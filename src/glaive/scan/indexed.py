@@ -29,6 +29,7 @@ from glaive.index.protocol import (
     ScalarIndex,
 )
 from glaive.index.row_sets import RowSet
+from glaive.scan.filter_scan import MAX_FOUND_ROWS
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.snapshot import Snapshot
@@ -406,20 +407,17 @@ def _nulls(part: Candidates) -> RowSet:
 _log = logging.getLogger("glaive.scan")
 _WIDTH = "width"
 
-_FEW_ROWS = 1000
+_MAX_TESTED_ROWS = 1000
 """Rows whose values are tested faster than a second index is searched."""
 
-_MANY_TIMES = 10
+_MAX_ROWS_RATIO = 10
 """An operand of AND that finds so many times the rows of another is tested on the rows."""
 
 _SEARCH_ROWS = 100_000
 """Rows that are tested in the time of a search of an index."""
 
-_SMALL_TABLE = 4096
+_SMALL_TABLE_ROWS = 4096
 """Maximum rows of a table whose indices are always searched: both ways take little time."""
-
-_FEW_FOUND = 256
-"""Maximum rows found that are taken at once, always faster than a scan."""
 
 _ROWS_PER_ENTRY = 30
 """Rows of eight bytes that are tested in the time that a found row takes."""
@@ -477,7 +475,7 @@ def choose(
     known = [
         chosen
         for chosen in weigh(snapshot, options, terms, meter)
-        if wanted or _pays(snapshot, chosen)
+        if wanted or _is_faster_than_scan(snapshot, chosen)
     ]
     if len(known) < 2:
         return known
@@ -486,7 +484,7 @@ def choose(
         chosen
         for chosen in known
         if chosen is known[0]
-        or known[0].estimate > _FEW_ROWS
+        or known[0].estimate > _MAX_TESTED_ROWS
         or chosen.fragments != known[0].fragments
     ]
 
@@ -532,31 +530,35 @@ def _chosen(
         if not options:
             return None
         searched[leaf] = min(options, key=lambda option: (-len(option.fragments), option.estimate))
-    worth_it, found = _worth_it(predicate, searched)
+    selective, found = _selective_part(predicate, searched)
     kept = searched
-    if worth_it is not predicate:
-        kept = {leaf: searched[leaf] for leaf in leaves(worth_it)}
+    if selective is not predicate:
+        kept = {leaf: searched[leaf] for leaf in leaves(selective)}
     fragments = common_fragments(kept)
     if not fragments:
         return None
-    return ChosenTerm(number, worth_it, kept, fragments, found, (predicate, searched))
+    return ChosenTerm(number, selective, kept, fragments, found, (predicate, searched))
 
 
-def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:
+def _selective_part(
+    predicate: Predicate, searched: Mapping[Leaf, Searched]
+) -> tuple[Predicate, int]:
     """Remove operands of AND that find many more rows than others; estimate the rows."""
     match predicate:
         case Leaf():
             return predicate, searched[predicate].estimate
         case Negated(operand):
             rows = max(option.rows for option in searched.values())
-            return predicate, max(0, rows - _worth_it(operand, searched)[1])
+            return predicate, max(0, rows - _selective_part(operand, searched)[1])
         case AnyOf(operands):
-            parts = [_worth_it(operand, searched) for operand in operands]
+            parts = [_selective_part(operand, searched) for operand in operands]
             return AnyOf(tuple(part for part, _ in parts)), sum(rows for _, rows in parts)
         case AllOf(operands, complete):
-            parts = [_worth_it(operand, searched) for operand in operands]
+            parts = [_selective_part(operand, searched) for operand in operands]
             fewest = min(rows for _, rows in parts)
-            kept = [part for part, rows in parts if rows <= _FEW_ROWS + _MANY_TIMES * fewest]
+            kept = [
+                part for part, rows in parts if rows <= _MAX_TESTED_ROWS + _MAX_ROWS_RATIO * fewest
+            ]
             return AllOf(tuple(kept), complete and len(kept) == len(parts)), fewest
 
 
@@ -594,14 +596,14 @@ def _searched(
     return Searched(index.name, tuple(segments), fragments, min(rows, estimate), rows)
 
 
-def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
+def _is_faster_than_scan(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
     """Estimate whether a search is faster than testing all rows."""
     rows = min(option.rows for option in chosen.indices.values())
-    if rows <= _SMALL_TABLE:
+    if rows <= _SMALL_TABLE_ROWS:
         return True
     if not snapshot.store.is_local:
         return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
-    if chosen.estimate <= _FEW_FOUND:
+    if chosen.estimate <= MAX_FOUND_ROWS:
         return True
     widths: dict[str, int] = {}
     for leaf, option in chosen.indices.items():

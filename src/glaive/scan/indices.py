@@ -72,7 +72,7 @@ class IndexedSegment:
         """Its whole entry: other segments of a damaged version may have the same uuid."""
         return self.entry.SerializeToString(deterministic=True)
 
-    def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
+    def cache_key(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """Return the first parts of all its cache keys. They are the key of the opened segment."""
         root, reached_by = snapshot.place_of_index(self.entry)
         # Damaged entries of several kinds may name one segment, or omit some of its files.
@@ -233,10 +233,10 @@ class SnapshotIndices:
         return self._open(segment, name) if known is None else known
 
     def name_of(self, segment: IndexedSegment) -> tuple[str, bytes]:
-        """Return :meth:`IndexedSegment.kept_under`, computed once."""
+        """Return :meth:`IndexedSegment.cache_key`, computed once."""
         name = self._names.get(segment)
         if name is None:
-            name = self._names[segment] = segment.kept_under(self.snapshot)
+            name = self._names[segment] = segment.cache_key(self.snapshot)
         return name
 
     def partition_keys(self, segment: IndexedSegment) -> _PartitionKeys:
@@ -250,7 +250,7 @@ class SnapshotIndices:
     def version(self) -> str:
         """First part of the cache keys of this version, after a segment's."""
         snapshot, manifest = self.snapshot, self.snapshot.manifest
-        return repr((manifest.where, *snapshot.kept_under(), manifest.identity))
+        return repr((manifest.where, *snapshot.cache_key(), manifest.identity))
 
     def prewarm(self, segment: IndexedSegment) -> None:
         """Open a segment, and read what searches read; its whole files, if they fit the cache."""
@@ -289,8 +289,8 @@ class SnapshotIndices:
             reason = str(error)
 
             def tell() -> tuple[None, int]:
-                said = "Index %r is left aside, and its rows are scanned: %s"
-                _LOG.warning(said, segment.entry.name, reason)
+                message = "Index %r is left aside, and its rows are scanned: %s"
+                _LOG.warning(message, segment.entry.name, reason)
                 return None, 0
 
             keep("left aside", tell)  # once in a session

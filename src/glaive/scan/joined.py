@@ -24,7 +24,7 @@ from glaive.file.protocol import prefetch_rows
 from glaive.file.v2.reader import ColumnTakes, FieldColumns, join_columns
 from glaive.io.pool import gather
 from glaive.kernels.distances import PlacedVectors
-from glaive.scan.bound import BoundFragment
+from glaive.scan.bound import THREADED_ROWS, BoundFragment
 from glaive.scan.options import Meter
 from glaive.types import Int64s
 
@@ -35,16 +35,13 @@ _MAX_BYTES: Final = 96 * 1024 * 1024
 The first take reads the metadata of all columns, whatever rows it takes.
 """
 
-THREADED_ROWS: Final = 16 * 1024
-"""Minimum rows for a take on threads: with fewer, the interpreter lock makes threads wait."""
-
 _MIN_CHECK_SECONDS: Final = 0.01
 """Minimum seconds between two checks of the files, as in a running scan."""
 
-_MANY: Final = 1000
+_INTERVAL_FRAGMENTS: Final = 1000
 _SIZE_CHECK_SECONDS: Final = 10.0
 _RESIDENT_SECONDS: Final = 0.1
-"""Seconds between checks of file sizes, and of residency in memory, for ``_MANY`` fragments.
+"""Seconds between checks of file sizes, and of residency in memory, for so many fragments.
 
 With fewer fragments the intervals are shorter, in proportion.
 """
@@ -217,8 +214,8 @@ class JoinedFragments:
         return True
 
     def _check_seconds(self, most: float) -> float:
-        """Return the seconds to the next check: ``most`` with ``_MANY`` fragments or more."""
-        return max(_MIN_CHECK_SECONDS, most * min(1.0, len(self.fragments) / _MANY))
+        """Return the seconds to the next check: ``most`` with many fragments."""
+        return max(_MIN_CHECK_SECONDS, most * min(1.0, len(self.fragments) / _INTERVAL_FRAGMENTS))
 
 
 def _plain_locations(page: PageReader) -> PlainPlaces | None:

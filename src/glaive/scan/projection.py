@@ -57,9 +57,7 @@ _LINEAGE: Mapping[str, Lineage] = MappingProxyType(
 _NUMBERS: WeakKeyDictionary[IsOneOf, NDArray[np.uint64]] = WeakKeyDictionary()
 """Numbers of sets, for as long as the sets are used."""
 
-_HIGHEST = 2**64 - 1
-_FIRST_VERSION = 1
-"""Version of rows in datasets that lack row versions."""
+_MAX_UINT64 = 2**64 - 1
 
 
 class SystemColumns:
@@ -120,14 +118,14 @@ class SystemColumns:
         return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
 
     def _decode(self, name: str) -> RowValues:
-        from glaive.format.rowids import RowValues
+        from glaive.format.rowids import FIRST_VERSION, RowValues
 
         if name != ROW_ID and not self.stable:
-            return RowValues.constant(_FIRST_VERSION, self.rows)
+            return RowValues.constant(FIRST_VERSION, self.rows)
         return self._load(_LINEAGE[name])
 
 
-def refuse_taken(schema: LanceSchema, *names: str) -> None:
+def refuse_reserved_names(schema: LanceSchema, *names: str) -> None:
     """Refuse to read system columns if the dataset has columns with their names.
 
     Other writers use such names. Their values, of any type, would pass for row ids or versions.
@@ -151,7 +149,7 @@ def bounds(condition: InRange) -> tuple[int, int]:
     least: Any = condition.low
     most: Any = condition.high
     low = 0 if least is None else least.as_py() + (not condition.low_included)
-    high = _HIGHEST if most is None else most.as_py() - (not condition.high_included)
+    high = _MAX_UINT64 if most is None else most.as_py() - (not condition.high_included)
     return low, high
 
 

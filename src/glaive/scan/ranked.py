@@ -47,18 +47,18 @@ class PlanStep(NamedTuple):
     ----------
     name
         Name of pylance's step.
-    said
+    details
         Its details, pylance's details first.
     part
         The steps of a meter that measure it; empty for the figures of the result.
     """
 
     name: str
-    said: str = ""
+    details: str = ""
     part: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.said}" if self.said else self.name
+        return f"{self.name}: {self.details}" if self.details else self.name
 
 
 def listed(names: Iterable[object]) -> str:
@@ -69,19 +69,19 @@ def listed(names: Iterable[object]) -> str:
 def read_step(
     snapshot: Snapshot,
     names: Iterable[str],
-    said: str = "source=stream(_rowid)",
+    details: str = "source=stream(_rowid)",
     part: str = "columns",
 ) -> PlanStep:
     """Make a step that reads columns, by default of the found rows."""
     place = snapshot.store.full("data").removeprefix("/")
-    return PlanStep("LanceRead", f"uri={place}, projection={listed(names)}, {said}", part)
+    return PlanStep("LanceRead", f"uri={place}, projection={listed(names)}, {details}", part)
 
 
 def projection_step(options: ScanOptions) -> list[PlanStep]:
     """Make the step that computes columns; an empty list if all are stored."""
     named = [one for one in options.columns or () if not isinstance(one, str)]
-    said = listed(f"{expression} as {name}" for name, expression in named)
-    return [PlanStep("ProjectionExec", f"expr={said}")] if named else []
+    details = listed(f"{expression} as {name}" for name, expression in named)
+    return [PlanStep("ProjectionExec", f"expr={details}")] if named else []
 
 
 def filter_text(snapshot: Snapshot, options: ScanOptions, condition: Filter | None) -> str:
@@ -111,7 +111,7 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
         return []
     used = {term.number: term for term in choose(snapshot, options, condition.terms, Meter())}
     rest = "left out" if options.fast_search else "scanned"
-    said = []
+    details = []
     for term in weighed:
         searched = used.get(term.number)
         known = replace(term, indices=term.all[1]) if searched is None else searched
@@ -119,17 +119,17 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
         covered = len(term.fragments)
         found = f"index {names}: about {term.estimate} rows of {covered} fragments"
         if searched is None:
-            said.append(f"not used: {found}, looking at the values is quicker")
+            details.append(f"not used: {found}, looking at the values is quicker")
         else:
             scanned = snapshot.manifest.num_fragments - covered
-            said.append(f"by {found}; {scanned} fragments {rest}")
+            details.append(f"by {found}; {scanned} fragments {rest}")
     question = reduce(
-        lambda left, right: f"AND({left},{right})", (_asked(*one.all) for one in weighed)
+        lambda left, right: f"AND({left},{right})", (_render_query(*one.all) for one in weighed)
     )
-    return [PlanStep("ScalarIndexQuery", f"query={question}, {'; '.join(said)}", "index")]
+    return [PlanStep("ScalarIndexQuery", f"query={question}, {'; '.join(details)}", "index")]
 
 
-def _asked(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
+def _render_query(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
     """Write a query like pylance: ``AND([a = 7]@a_idx(BTree),[b > 2]@b_idx(Bitmap))``."""
     from glaive.scan.indexed import AllOf, AnyOf, Leaf, Negated
 
@@ -142,10 +142,10 @@ def _asked(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
             known = reduce(lambda left, right: f"OR({left},{right})", tests)
             return f"NOT({known})" if getattr(query, "negated", False) else known
         case Negated(operand):
-            return f"NOT({_asked(operand, indices)})"
+            return f"NOT({_render_query(operand, indices)})"
         case AllOf(operands) | AnyOf(operands):
             word = "AND" if isinstance(predicate, AllOf) else "OR"
-            parts = [_asked(operand, indices) for operand in operands]
+            parts = [_render_query(operand, indices) for operand in operands]
             return reduce(lambda left, right: f"{word}({left},{right})", parts)
 
 

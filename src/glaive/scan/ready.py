@@ -79,7 +79,7 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     known = kept.get((key, vectors.ndim))
     if known is not None:
         search, index = known
-        return search.asked_again(vectors, index)
+        return search.with_vectors(vectors, index)
     made = ready_scan(views, ScanOptions.of(**given))
     if isinstance(made, NearestScan) and made.views is views:
         if len(kept) >= _MAX_KEPT:

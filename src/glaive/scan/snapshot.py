@@ -457,7 +457,7 @@ class Snapshot:
         session = self.session.apart(comparing=comparing, shares_indices=shares_indices)
         return Snapshot(self.store, self.manifest, session)
 
-    def kept_under(self, base_id: int | None = None) -> tuple[str, bytes]:
+    def cache_key(self, base_id: int | None = None) -> tuple[str, bytes]:
         """Return URI, access and verification of the root or a base path, for cache keys.
 
         Another version may use the same id for a different base path. Another dataset may verify
@@ -475,7 +475,7 @@ class Snapshot:
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
         """Return the key parts of the root or base path that has the files of an index."""
-        return self.kept_under(entry.base_id if entry.HasField("base_id") else None)
+        return self.cache_key(entry.base_id if entry.HasField("base_id") else None)
 
     # ------------------------------------------------------------------ rows
 
@@ -629,7 +629,7 @@ class Snapshot:
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 
-        root, reached_by = self.kept_under(file.base_id)
+        root, reached_by = self.cache_key(file.base_id)
         number, rows = fragment.id, fragment.physical_rows
         path = deletion_file_path(number, file.read_version, file.number, bitmap=file.bitmap)
         # A damaged manifest may give one file to fragments with different numbers of rows.

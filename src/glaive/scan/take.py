@@ -29,7 +29,7 @@ from glaive.errors import DeletedRowError, RowIndexError
 from glaive.file.protocol import beyond, check_range, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
-from glaive.scan.bound import BoundFragment
+from glaive.scan.bound import THREADED_ROWS, BoundFragment
 from glaive.scan.options import UNREAD_METER, Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
@@ -37,9 +37,6 @@ from glaive.types import Flags, Int64s
 
 _Chunk = list[pa.Array]
 """One array per column."""
-
-_THREADED_ROWS: Final = 16 * 1024
-"""Minimum rows for a take on threads: with fewer, the interpreter lock makes threads wait."""
 
 _SLICED_ROWS: Final = 16
 """Rows that a take reorders by slices: ``pyarrow.compute`` takes 20 ms to load."""
@@ -194,7 +191,7 @@ def _by_fragment(
         )
     else:  # start all reads before decoding anything
         bound = [(source.for_taking(*job), job[1]) for job in jobs]
-        many = len(jobs) > 1 and len(rows) >= _THREADED_ROWS
+        many = len(jobs) > 1 and len(rows) >= THREADED_ROWS
         parts = (gather if many else map)(lambda job: work(*job), bound)
     return (chunk for part in parts for chunk in part)
 

@@ -24,9 +24,9 @@ _NUMBER: Final = Kind("a finite number", number(-sys.float_info.max, sys.float_i
 def columns_of(columns: object) -> tuple[str, ...]:
     """Check names of columns, one or more."""
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        said = "Cannot create MultiMatchQuery with no columns: "
+        start = "Cannot create MultiMatchQuery with no columns: "
         raise OptionError(
-            f"{said if isinstance(columns, list) else ''}columns: expected a list of at least one "
+            f"{start if isinstance(columns, list) else ''}columns: expected a list of at least one "
             f"name, found {columns!r:.80}"
         )
     return tuple(TEXT.check("columns", column) for column in columns)

@@ -260,8 +260,8 @@ def _is_by_element(segment: IndexedSegment) -> bool:
     from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
 
     entry = segment.entry
-    said = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
-    return said.get("document_granularity") == LIST_ELEMENT
+    details = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
+    return details.get("document_granularity") == LIST_ELEMENT
 
 
 def indexed_columns(snapshot: Snapshot) -> list[str]:
@@ -401,9 +401,9 @@ def _weighted(
     return often.astype(np.float32)
 
 
-_MORE: Final = 4
+_SURPLUS_FACTOR: Final = 4
 """Factor of the rows to find first if other queries exclude rows or lower their scores."""
-_MOST_BEST: Final = 4096
+_MAX_BEST_ROWS: Final = 4096
 """Maximum rows of a search for the best rows; beyond, search for all rows."""
 _OF_POSTINGS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
 """Parameters of indices that leave tokens the same."""
@@ -523,8 +523,8 @@ class TextSearch:
         First finds a few more than the best rows. These are enough if ``most`` scores stay above
         the lowest score.
         """
-        wanted = 0 if most is None else _MORE * most
-        while most is not None and 0 < wanted <= _MOST_BEST:
+        wanted = 0 if most is None else _SURPLUS_FACTOR * most
+        while most is not None and 0 < wanted <= _MAX_BEST_ROWS:
             found = self.hits(query, wanted)
             adjusted = adjust(_each_once(found))
             if len(found.rows) < wanted:
@@ -532,7 +532,7 @@ class TextSearch:
             least = np.partition(found.scores, -wanted)[-wanted]
             if int((adjusted.scores >= least).sum()) >= most:
                 return adjusted
-            wanted *= _MORE
+            wanted *= _SURPLUS_FACTOR
         return adjust(self._rows(query))
 
     def _rows(self, query: FullTextQuery) -> Hits:
@@ -870,13 +870,13 @@ class FullTextScan(RankedScan):
                 name = "no index" if column.index is None else f"index {column.index.name}"
                 left = fragments - len(column.covered)
                 asked = leaf.query if is_phrase else f"[{leaf.query}]"
-                said = f"column={path}, query={asked}, {best} by {SCORE}, {name} of "
-                said += f"{len(column.covered)} fragments; {left} fragments {rest}"
+                details = f"column={path}, query={asked}, {best} by {SCORE}, {name} of "
+                details += f"{len(column.covered)} fragments; {left} fragments {rest}"
                 kind = "PhraseQuery" if is_phrase else "MatchQuery"
-                steps.append(PlanStep(kind, said, "search"))
+                steps.append(PlanStep(kind, details, "search"))
                 if left and not self.options.fast_search:
-                    said = f"column={path}, query={leaf.query}"
-                    steps.append(PlanStep("FlatMatchQuery", said, "search"))
+                    details = f"column={path}, query={leaf.query}"
+                    steps.append(PlanStep("FlatMatchQuery", details, "search"))
         return steps + self._prefilter_steps()
 
     @property

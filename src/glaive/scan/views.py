@@ -22,7 +22,7 @@ from glaive.scan.projection import (
     Columns,
     Projection,
     project,
-    refuse_taken,
+    refuse_reserved_names,
 )
 from glaive.scan.snapshot import Snapshot
 
@@ -269,7 +269,7 @@ class Views:
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 stores blobs as plain binary
         schema = self.snapshot.manifest.schema
-        refuse_taken(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
+        refuse_reserved_names(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
         with refuse_half_characters("columns"):
             projection = project(
                 schema,

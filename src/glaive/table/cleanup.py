@@ -148,7 +148,7 @@ class Span:
             self.stop is None or path < self.stop
         )
 
-    def meets(self, folder: str) -> bool:
+    def overlaps(self, folder: str) -> bool:
         """Return whether the span may have paths below a folder."""
         return (self.stop is None or f"{folder}/" < self.stop) and (
             self.start is None or self.start < f"{folder}0"  # the character after "/"
@@ -326,7 +326,7 @@ class ListUnused:
         files: list[CleanupFile] = []
         links: list[str] = []
         folders: list[str] = []
-        for folder in filter(self.span.meets, self.folders):
+        for folder in filter(self.span.overlaps, self.folders):
             for meta in self.span.listed(store, folder):
                 verified = meta.path in deleted
                 kind = kind_of(meta.path, named=verified)
@@ -886,7 +886,7 @@ def _unused(
 _RETAIN: Final = "lance.auto_cleanup.retain_versions"
 _RATE: Final = "lance.auto_cleanup.delete_rate_limit"
 
-_MOST_SECONDS: Final = 60
+_MAX_SECONDS: Final = 60
 """Maximum time for deletions because of a limit: a commit waits for it, and the limit may come from
 an untrusted configuration.
 """
@@ -914,7 +914,7 @@ def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
             raise OptionError(f"{_RATE} must be greater than 0, got {rate}")
         plan = plan_cleanup(store, root, before, policy)
         if rate is not None:
-            rate = max(rate, len(plan.files) // _MOST_SECONDS)
+            rate = max(rate, len(plan.files) // _MAX_SECONDS)
         delete_planned(store, plan, rate=rate)
     except (GlaiveError, ValueError) as error:
         _logger.warning("old versions of %s were not cleaned up: %s", store.public_uri, error)

@@ -97,7 +97,7 @@ from glaive.table.versions import (
 # Specification: "Restore" in ``docs/format``.
 
 
-def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest) -> None:
+def check_ids_unused(store: ObjectStore, newest: Manifest, restored: Manifest) -> None:
     """Check that the history reused no id of the rows and columns of a restored version.
 
     Raises
@@ -110,10 +110,10 @@ def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest
     Only a detached version with permanent ids costs requests: one for its base version in the
     history, and one for each detached version in between.
     """
-    mine, theirs = _given(restored), _given(newest)
+    mine, theirs = _next_ids(restored), _next_ids(newest)
     if not restored.version & DETACHED or not any(mine):
         return
-    for start, here, there in zip(_given_before(store, restored), mine, theirs, strict=True):
+    for start, here, there in zip(_next_ids_at_base(store, restored), mine, theirs, strict=True):
         if start < min(here, there):
             raise UnsupportedFeatureError(
                 f"version {restored.version} of {store.uri} is detached, and cannot be restored: "
@@ -122,16 +122,16 @@ def check_ids_not_given(store: ObjectStore, newest: Manifest, restored: Manifest
             )
 
 
-def _given(version: Manifest) -> tuple[int, int]:
+def _next_ids(version: Manifest) -> tuple[int, int]:
     """Return how many permanent row ids and field ids were given, up to a version."""
     rows = version.wire.next_row_id if version.uses(Feature.STABLE_ROW_IDS) else 0
     return rows, version.first_field_id
 
 
-def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
+def _next_ids_at_base(store: ObjectStore, version: Manifest) -> tuple[int, int]:
     """Return the ids given up to the base version, in the history, of a detached version.
 
-    Return ``None`` if the base version is missing: then all ids may belong to the detached version.
+    Return zeros if the base version is missing: then all ids may belong to the detached version.
     """
     seen: set[int] = set()
     while version.version & DETACHED:
@@ -143,7 +143,7 @@ def _given_before(store: ObjectStore, version: Manifest) -> tuple[int, int]:
             version = open_version(store, made_by.read_version)
         except VersionNotFoundError:
             return 0, 0
-    return _given(version)
+    return _next_ids(version)
 
 
 # --- The next version of a dataset, made by an operation on top of the newest one -------
@@ -190,7 +190,7 @@ def draft_of(
     if older is not None:
         _check_writable(older)
         if base is not None:
-            check_ids_not_given(store, base, older)
+            check_ids_unused(store, base, older)
     if base is not None:
         hidden = operation.hidden(base)
         if hidden:
@@ -735,7 +735,7 @@ class _Commit:
                 highest = before.max_fragment_id
                 added = int((after.fragment_ids > highest).sum())
                 return changes, added == after.max_fragment_id - highest
-        raise self._untold(after, "what they changed") from gap
+        raise self._unknown_changes(after, "what they changed") from gap
 
     def _has_appended(
         self,
@@ -760,15 +760,15 @@ class _Commit:
         if not operation.files.isdisjoint(file for one in changes for file in appended_files(one)):
             return True
         if self.once is not None and not is_complete:
-            raise self._untold(after, "whether they had the new rows") from gap
+            raise self._unknown_changes(after, "whether they had the new rows") from gap
         for base, name in operation.files:
             try:
                 _ = base >= 0 or self.store.head(data_file_path(name))
             except ObjectNotFoundError:
-                raise self._untold(after, "whether they had the new rows") from gap
+                raise self._unknown_changes(after, "whether they had the new rows") from gap
         return False
 
-    def _untold(self, after: Manifest, what: str) -> CommitConflictError:
+    def _unknown_changes(self, after: Manifest, what: str) -> CommitConflictError:
         reason = f"transactions before it were cleaned up, so it is unknown {what}"
         return self._conflict(after.version, None, Conflict(reason, retryable=False))
 

@@ -31,8 +31,16 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import DATA, blob_file_name, blob_folder, manifest_path, transaction_path
+from glaive.format.paths import (
+    BLOB_IDS,
+    DATA,
+    blob_file_name,
+    blob_folder,
+    manifest_path,
+    transaction_path,
+)
 from glaive.format.transaction import Transaction
+from glaive.format.wire import MAX_FRAGMENT_ROWS
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
@@ -59,22 +67,16 @@ from glaive.table.references import (
 )
 from glaive.table.refs import root_store
 from glaive.table.root import access_of, base_of, find_base, place_opened, register_of
-from glaive.table.versions import MOST_UNLISTED, latest, list_versions, write_hint
+from glaive.table.versions import MAX_UNLISTED, latest, list_versions, write_hint
 from glaive.types import ByteRange
 
-_COPIES: Final = 8
+_MAX_COPIES: Final = 8
 """Maximum number of files copied at a time."""
 
 _WINDOW: Final = 8 << 20
 """Bytes of a file to hold in memory at a time."""
 
 _LANCE_ENDS: Final = (".lance", ".idx")
-_MOST_ROWS: Final = 1 << 32
-"""Maximum rows of a fragment: offsets have 32 bits."""
-
-_NAMED_IDS: Final = 1 << 32
-"""Number of possible blob files: their names have 32 bits."""
-
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
 _IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
@@ -175,7 +177,7 @@ def _copy_all(copy: Callable[[Event, _Copy], int], copies: Iterable[_Copy]) -> i
 
     After an error writing stops, so a removed target stays removed.
     """
-    stopped, workers = Event(), min(_COPIES, settings.io_concurrency)
+    stopped, workers = Event(), min(_MAX_COPIES, settings.io_concurrency)
     work = partial(copy, stopped)
     return sum(ordered_map(work, copies, workers=workers, in_order=False, stop=stopped.set))
 
@@ -320,14 +322,14 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
         The listing lacks too many files.
     """
     names = (
-        name for number in range(1, _NAMED_IDS) if (name := blob_file_name(number)) not in listed
+        name for number in range(1, BLOB_IDS) if (name := blob_file_name(number)) not in listed
     )
     for count, name in enumerate(names):
         if find_object(store, f"{folder}/{name}") is None:
             return
-        if count == MOST_UNLISTED:
+        if count == MAX_UNLISTED:
             raise StoreError(
-                f"{store.full(folder)} has more than {MOST_UNLISTED:,} files that its listing "
+                f"{store.full(folder)} has more than {MAX_UNLISTED:,} files that its listing "
                 "lacks, or the server has an answer for any name. Try again when the listing has "
                 "them; a web server has to answer 404 for what is not there"
             )
@@ -351,7 +353,7 @@ def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
         raise AccessError(f"{where} was not copied: {reason}")
     data, bitmap = copied.store.get(copied.path), copied.path.endswith(".bin")
     try:
-        decode_runs(data, bitmap=bitmap, rows=_MOST_ROWS, where=where)
+        decode_runs(data, bitmap=bitmap, rows=MAX_FRAGMENT_ROWS, where=where)
     except CorruptFileError:
         raise _not_copied(copied.kind, "a file of deleted rows", "something else", where) from None
 

@@ -16,7 +16,7 @@ from glaive.arrow.blocks import ascending
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.deletions import (
-    BITMAP_FROM,
+    MIN_BITMAP_ROWS,
     DeletedRuns,
     decode_deletions,
     decode_runs,
@@ -141,7 +141,7 @@ def add_deletions(
     all_deleted = np.sort(np.concatenate([before, added])) if len(before) else added
     if len(all_deleted) == fragment.physical_rows:
         return None, added
-    bitmap = len(all_deleted) >= BITMAP_FROM
+    bitmap = len(all_deleted) >= MIN_BITMAP_ROWS
     content = encode_deletions(all_deleted, bitmap=bitmap)
     function = checksum_of_metadata(store, manifest.wire)
     file = DeletionFile(

@@ -178,10 +178,10 @@ def _folder(where: str) -> str:
 
 R = TypeVar("R")
 
-_AHEAD: Final = 8
+_MIN_READ_AHEAD: Final = 8
 """Minimum manifests to read ahead: each may have a million fragments."""
 
-_AHEAD_BYTES: Final = 16 * 1024 * 1024
+_READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Bytes to read ahead of small manifests, with as many requests as allowed at a time."""
 
 _SCHEMES: Final[dict[NamingScheme | None, tuple[NamingScheme, ...]]] = {
@@ -428,7 +428,7 @@ def find_transaction(
         theirs = read_transaction(store, manifest)
         return manifest if theirs is not None and theirs.properties.get(key) == value else None
 
-    found = map_requests(store, matching, range(last, since_version, -1), ahead=_AHEAD)
+    found = map_requests(store, matching, range(last, since_version, -1), ahead=_MIN_READ_AHEAD)
     return next((manifest for manifest in found if manifest is not None), None)
 
 
@@ -456,8 +456,8 @@ def each_manifest(
     from glaive.io.pool import map_requests
 
     largest = max((location.size or 0 for location in locations), default=0)
-    ahead = min(settings.io_concurrency, _AHEAD_BYTES // max(1, largest))
-    return map_requests(store, work, locations, ahead=max(_AHEAD, ahead))
+    ahead = min(settings.io_concurrency, _READ_AHEAD_BYTES // max(1, largest))
+    return map_requests(store, work, locations, ahead=max(_MIN_READ_AHEAD, ahead))
 
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:

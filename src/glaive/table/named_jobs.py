@@ -34,7 +34,7 @@ _VERSION: Final = "glaive.txn.version"
 LAST: Final = "glaive.txn.last:"
 """Prefix of entries of the table metadata, before the application."""
 
-_HIGHEST: Final = 2**63 - 1
+_MAX_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class AppTransaction:
         number: object = self.version
         if not (isinstance(name, str) and name):
             raise OptionError(f"txn: expected the name of an application, found {name!r}")
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _HIGHEST:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_INT64:
             raise OptionError(
                 f"txn: expected a number from 0 to 2^63 - 1 for {self.app_id!r}, found {number!r}"
             )
@@ -115,7 +115,7 @@ _NAME: Final = "glaive.job.named"
 _MADE: Final = "glaive.job.made:"
 """Prefix of entries of the table metadata, before the name."""
 
-MOST: Final = 16
+MAX_JOBS: Final = 16
 """Number of jobs that a manifest records."""
 
 
@@ -150,7 +150,7 @@ class NamedJob:
         """Record the version that is being made, and remove the oldest entries."""
         wire.table_metadata[_MADE + self.name] = str(wire.version)
         entries = _entries(wire.table_metadata)
-        for name in sorted(entries, key=entries.__getitem__)[:-MOST]:
+        for name in sorted(entries, key=entries.__getitem__)[:-MAX_JOBS]:
             del wire.table_metadata[name]
 
 
@@ -189,7 +189,7 @@ def made_version(manifest: Manifest, job: str) -> int | None:
 def forgotten_until(manifest: Manifest) -> int:
     """Return the last version whose job the manifest may have forgotten; 0 if it has all."""
     entries = _entries(manifest.wire.table_metadata)
-    return min(entries.values()) - 1 if len(entries) >= MOST else 0
+    return min(entries.values()) - 1 if len(entries) >= MAX_JOBS else 0
 
 
 def renumber(wire: table_pb2.ManifestOutline, counterpart: Callable[[int], int]) -> None:

@@ -37,7 +37,7 @@ from glaive.io.location import Location
 from glaive.io.store import ObjectMeta, ObjectStore, find_object
 from glaive.io.wrapped import create_own
 from glaive.table.load import is_same, open_latest, open_version, replaced
-from glaive.table.root import open_beside
+from glaive.table.root import open_other_root
 from glaive.types import integer_of
 
 BRANCHES: Final = "_refs/branches"
@@ -74,7 +74,7 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     place = uri.rpartition("://")[2]
     if branch is None or uri == store.uri or not place or place.endswith(":/"):
         return store  # of a bucket with the name "tree", or a folder at the top of a disk
-    above = open_beside(store, uri)
+    above = open_other_root(store, uri)
     return above if _has_branch(above, branch) else store
 
 
@@ -100,7 +100,7 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the directory of a branch."""
     if branch is None:
         return root
-    return open_beside(root, f"{root.uri}/{TREE}/{branch}")
+    return open_other_root(root, f"{root.uri}/{TREE}/{branch}")
 
 
 # -------------------------------------------------------------------------- names

@@ -173,7 +173,7 @@ def guarded(
     return RootStore(inner, lock=lock, register=register, access=access or access_of(store))
 
 
-def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
+def open_other_root(store: ObjectStore, uri: str) -> ObjectStore:
     """Open another root of the same dataset, such as a branch.
 
     It has the same storage options, lock, register and permissions.

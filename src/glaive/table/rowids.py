@@ -26,7 +26,7 @@ from glaive.file.protocol import BoundColumn
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
-from glaive.format.rowids import RowSegments, RowValues, read_segments
+from glaive.format.rowids import FIRST_VERSION, RowSegments, RowValues, read_segments
 from glaive.io.store import ObjectStore
 from glaive.table.root import locate_data_file
 from glaive.types import Flags, Int64s, UInt64s
@@ -209,8 +209,6 @@ _FIELDS: Final[dict[Lineage, Field]] = {
         id=-5, name="_row_last_updated_at_version", logical_type="uint64", nullable=False
     ),
 }
-_FIRST_VERSION: Final = 1
-"""Version of rows that older releases wrote, before row versions."""
 
 
 def load_lineage(
@@ -231,7 +229,7 @@ def load_lineage(
         return RowValues.of_row_ids(fragment.row_ids or b"", rows, where=where)
     data = fragment.created_at if kind == "created_at" else fragment.updated_at
     if data is None:
-        return RowValues.constant(_FIRST_VERSION, rows)
+        return RowValues.constant(FIRST_VERSION, rows)
     return RowValues.of_versions(data, rows, where=where)
 
 

@@ -115,7 +115,7 @@ def advance_hint(store: ObjectStore, version: int) -> None:
         _put_hint(store, version)
 
 
-MOST_UNLISTED: Final = 10_000
+MAX_UNLISTED: Final = 10_000
 """Most versions, or files of a folder, made while a listing is stale: some seconds."""
 
 _PAGE: Final = 990
@@ -419,7 +419,7 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
         raise _is_stale(store, newest, known)
     number, before = newest + 1, 0
     while True:
-        if known - newest > MOST_UNLISTED:
+        if known - newest > MAX_UNLISTED:
             raise _is_stale(store, newest, known)
         while (there := _exists(store, number, scheme)) or number <= known:
             if there:

@@ -19,7 +19,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.io.store import ObjectStore
 from glaive.table.copying import begin_clone
 from glaive.table.operations.overwrite import Clone
-from glaive.table.root import open_beside
+from glaive.table.root import open_other_root
 
 __all__ = ["CLONED", "CLONES", "SOURCE", "check_sources", "clone", "clone_into", "source"]
 
@@ -46,7 +46,7 @@ def clone(number: int, rng: random.Random) -> Change:
 
     def run(at: LanceDataset, _: Change) -> None:
         at.tags.create(f"cloned-{number}")
-        made = clone_into(at, open_beside(at.store, f"{at.store.uri}/{CLONES}/{number}"))
+        made = clone_into(at, open_other_root(at.store, f"{at.store.uri}/{CLONES}/{number}"))
         made.insert(table(rows, schema_of(at)))
         made.delete("key = 0")
         if compacts:

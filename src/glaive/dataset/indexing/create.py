@@ -57,7 +57,7 @@ from glaive.index.vector.parameters import (
 )
 from glaive.table.index_coverage import covered_fragments, with_covered
 from glaive.table.load import open_latest
-from glaive.table.operations.create_index import CreateIndex, brought_up_to
+from glaive.table.operations.create_index import CreateIndex, rebase_segments
 
 if TYPE_CHECKING:
     from glaive.dataset.indexing.task import ColumnSource
@@ -593,7 +593,7 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected segments of one kind, over one column")
-    brought = brought_up_to(dataset.store, dataset.manifest, entries)
+    brought = rebase_segments(dataset.store, dataset.manifest, entries)
     _covered_once(brought)
     return Index.from_wire(merge_segments(dataset, brought))
 
@@ -640,7 +640,7 @@ def commit_segments(
     for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
-    brought = brought_up_to(dataset.store, dataset.manifest, given)
+    brought = rebase_segments(dataset.store, dataset.manifest, given)
     covered = _covered_once(brought)
     for entry in brought:
         renamed = with_covered(entry, covered_fragments(entry) or frozenset())

@@ -31,7 +31,7 @@ from glaive.options import integer
 from glaive.scan.indices import IndexedSegment, LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.indexed import locate_rows
 from glaive.scan.nearest.vectors import VectorType, row_vectors
-from glaive.scan.projection import refuse_taken
+from glaive.scan.projection import refuse_reserved_names
 from glaive.scan.snapshot import Snapshot
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt64s
 
@@ -433,7 +433,7 @@ def hamming_clustering_for_sample(
     if sample_size is None or sample_size >= len(dataset):
         rows = dataset.to_table(columns=[column], with_row_id=True)
     else:
-        refuse_taken(dataset.lance_schema, _ROW_ID)
+        refuse_reserved_names(dataset.lance_schema, _ROW_ID)
         positions = sample_positions(len(dataset), sample_size, randomize_order=False)
         rows = dataset.take(positions, [column, _ROW_ID])
     return _of_table(rows, column, hamming_threshold)

@@ -47,7 +47,7 @@ from glaive.kernels.strings import Strings
 from glaive.scan.filter_scan import FilteredScan
 from glaive.scan.filter_search import Search, answers_of
 from glaive.scan.options import Meter, ScanOptions
-from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_taken
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_reserved_names
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
 from glaive.table.operations.update import Filter, hash_keys, key_filter
@@ -750,7 +750,7 @@ def find_matches(
     snapshot = dataset.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
     system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
-    refuse_taken(snapshot.manifest.schema, *system)
+    refuse_reserved_names(snapshot.manifest.schema, *system)
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()

@@ -86,7 +86,7 @@ OFFSET_BYTES = 8
 _APART: Final = 4
 """With so many segments to read per page, reads prefer ranges of several segments."""
 
-_FEW_LEAVES: Final = 2
+_MAX_LIMITED_LEAVES: Final = 2
 """Maximum leaves that are limited page by page: each page has half of the limit."""
 
 
@@ -128,7 +128,7 @@ class FieldColumns(BoundField):
         self._preferred_cuts = np.array(sorted(preferred), np.int64)
         self._flat = not node.children and bool(present)
         # Each page has a limit. Of more leaves with values of any size, what all have is counted.
-        self._counts_leaves = sum(map(_has_any_size, node.leaves())) > _FEW_LEAVES
+        self._counts_leaves = sum(map(_has_any_size, node.leaves())) > _MAX_LIMITED_LEAVES
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
     @property
@@ -472,15 +472,15 @@ def _is_whole(page: PageReader, file_size: int) -> bool:
 # columns one by one. Where the kernel finds damage it takes all columns one by one, because that
 # path says what is wrong.
 
-_MOST_ROWS: Final = 1024
-_MOST_SHARED: Final = 1 << 20
+_MAX_SHARED_ROWS: Final = 1024
+_MAX_SHARED_BYTES: Final = 1 << 20
 """Rows of several columns that share their memory, and its bytes: of more, a column kept alone
 would keep much."""
 
 _DENSE: Final = 8
 """With so many rows of a chunk, decoding all of it is quicker, unless it holds strings."""
 
-_MOST_PLANS: Final = 256
+_MAX_PLANS: Final = 256
 """Combinations of pages that are kept; with more, all are dropped."""
 
 
@@ -552,7 +552,7 @@ class _Plan(NamedTuple):
 
     def is_quick(self, count: int) -> bool:
         """Return whether taking so many rows here is quicker than column by column."""
-        return count <= _MOST_ROWS or all(
+        return count <= _MAX_SHARED_ROWS or all(
             part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
             for own in self.parts
             for part in own
@@ -584,7 +584,7 @@ class ColumnTakes:
     def take(self, rows: Int64s) -> list[pa.Array]:
         """Return the rows at these positions, in this order, one array per column."""
         columns, count = self._columns, len(rows)
-        if count > _MOST_ROWS and len(columns) > 1:
+        if count > _MAX_SHARED_ROWS and len(columns) > 1:
             return [take(rows) for take in self.each]
         plan = taken = None
         if count:
@@ -597,7 +597,7 @@ class ColumnTakes:
         if taken is None:
             return [take(rows) for take in plan.alone]
         memory, places = taken.memory, iter(taken.parts)
-        shared = len(columns) > 1 and memory.size > _MOST_SHARED
+        shared = len(columns) > 1 and memory.size > _MAX_SHARED_BYTES
         arrays = []
         for column, parts, take in zip(columns, plan.parts, plan.alone, strict=True):
             if parts and parts[0].type is not None:
@@ -646,7 +646,7 @@ class ColumnTakes:
             alone.append(take)
         together = [part.pages for own in parts for part in own]
         plan = _Plan(RowColumns(together) if together else None, parts, alone)
-        if len(self._plans) >= _MOST_PLANS:
+        if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         self._plans[pages] = plan
         return plan

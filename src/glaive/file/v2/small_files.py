@@ -50,10 +50,10 @@ _FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in pro
 
 _WHERE = Where("small files")
 
-_MOST_EXPANDED = 256 * 1024 * 1024
+_MAX_EXPANDED_BYTES = 256 * 1024 * 1024
 """Bytes that items of dictionaries may take in the values of one field, about."""
 
-_MOST_BYTES = 2**63 - 1
+_MAX_FILE_BYTES = 2**63 - 1
 """Of any file; sums of offset and size may be more than a number of 64 bits."""
 
 _DICTIONARY = 2
@@ -116,7 +116,7 @@ def _page(raw: bytes) -> SmallPage | None:
         return None
     ranges = tuple(map(ByteRange, offsets, sizes))
     end = max((part.end for part in ranges), default=0)
-    if end > _MOST_BYTES:
+    if end > _MAX_FILE_BYTES:
         return None
     layout = parse_page_layout(encoding.direct.encoding, _WHERE)
     if not isinstance(layout, encodings21_pb2.PageLayout) or layout.HasField("blob_layout"):
@@ -296,7 +296,7 @@ class SmallBatch:
             words = as_array(self.data)[at[:, None] + np.arange(_SIZE)].view("<u4")
             sizes[packed] = words[:, 0]
             total += float((sizes * times).sum())
-        if total > _MOST_EXPANDED:
+        if total > _MAX_EXPANDED_BYTES:
             raise BulkReadError("values are far larger than their dictionaries")
 
 

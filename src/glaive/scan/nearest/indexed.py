@@ -137,7 +137,7 @@ _CLEAR: Final = 1.28
 _UNCLEAR: Final = 1.08
 """Bounds of the eighth centroid's distance divided by the first, for clear and unclear queries."""
 
-_MORE: Final = 3.6
+_UNCLEAR_FACTOR: Final = 3.6
 """Partitions of an unclear query for each partition of a clear query."""
 
 
@@ -199,10 +199,10 @@ def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partition
         ratio = other / nearest if nearest > 0 else _CLEAR
         if isfinite(ratio):
             unclear = min(1.0, max(0.0, (_CLEAR - ratio) / (_CLEAR - _UNCLEAR)))
-    return max(1, min(partitions, ceil(clear * (1 + (_MORE - 1) * unclear))))
+    return max(1, min(partitions, ceil(clear * (1 + (_UNCLEAR_FACTOR - 1) * unclear))))
 
 
-_SAMPLED: Final = 256
+_SAMPLE_ROWS: Final = 256
 """Approximate rows of a partition that estimate how many pass a filter."""
 
 _MIN_CAPACITY: Final = 24
@@ -226,7 +226,7 @@ class SearchedSegment(NamedTuple):
     opened: OpenedVectorIndex
 
 
-class _Asked(NamedTuple):
+class _RankedQueries(NamedTuple):
     """Queries for a segment, and for each the nearest partitions with their distances."""
 
     searched: SearchedSegment
@@ -294,13 +294,13 @@ class IndexSearch:
         limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        asked = [self._asked(searched, matrix) for searched in self.segments]
+        ranked = [self._rank_partitions(searched, matrix) for searched in self.segments]
         for number in range(len(matrix)):
-            for one in asked:
+            for one in ranked:
                 self._search(one, number, top)
         return top.result()
 
-    def _asked(self, searched: SearchedSegment, matrix: NDArray[Any]) -> _Asked:
+    def _rank_partitions(self, searched: SearchedSegment, matrix: NDArray[Any]) -> _RankedQueries:
         """Return the queries for a segment, and the partitions nearest to each."""
         opened = searched.opened
         partitions = len(opened.partitions)
@@ -308,12 +308,12 @@ class IndexSearch:
         queries = opened.queries(matrix)
         first = max(effort.first, NEIGHBOURS)
         numbers, distances = opened.ranked(queries, effort.first if effort.is_fixed else first)
-        return _Asked(searched, queries, effort, numbers.tolist(), distances.tolist())
+        return _RankedQueries(searched, queries, effort, numbers.tolist(), distances.tolist())
 
-    def _search(self, asked: _Asked, number: int, top: TopRows) -> None:
+    def _search(self, ranked: _RankedQueries, number: int, top: TopRows) -> None:
         """Add the nearest rows of a segment for one query."""
-        searched, queries, effort = asked[:3]
-        numbers, distances = asked.numbers[number], asked.distances[number]
+        searched, queries, effort = ranked[:3]
+        numbers, distances = ranked.numbers[number], ranked.distances[number]
         opened, query = searched.opened, queries[number]
         if not effort.is_fixed:
             effort = effort_of(
@@ -400,7 +400,7 @@ class IndexSearch:
         """Return rows that the graph of a partition finds; ``None`` if they are too few."""
         share = 1.0
         if self.allowed is not None or located.live is not None:
-            some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
+            some = np.arange(0, len(located), max(1, len(located) // _SAMPLE_ROWS))
             kept = self._kept(located, some)
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
         if not share:

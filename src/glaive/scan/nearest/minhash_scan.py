@@ -18,7 +18,7 @@ from glaive.index.scalar.minhash import OpenedMinHash, TextSigner, band_keys, di
 from glaive.scan.filter_scan import FilteredScan
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
-from glaive.scan.nearest.options import MinHashQuery
+from glaive.scan.nearest.options import DEFAULT_COUNT, MinHashQuery
 from glaive.scan.nearest.vectors import Found, added_columns
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.ranked import PlanStep, RankedScan, addresses_of, filters_of, parted, passing_rows
@@ -26,7 +26,6 @@ from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Float32s, UInt16s
 
-_DEFAULT_COUNT: Final = 10
 _KIND: Final = "minhashlsh"
 
 
@@ -76,19 +75,19 @@ class MinHashScan(RankedScan):
     def steps(self) -> list[PlanStep]:
         """Return the steps of the search, the last step first."""
         segments, (covered, rest) = len(self.index.segments), self._parts
-        said = f"column={self.query.column}, k={self._count}, index {self.index.name}: "
-        said += f"{segments} segments of {len(covered)} fragments"
-        steps = [*self._result_steps(), PlanStep("MinHashSearch", said, "search")]
+        details = f"column={self.query.column}, k={self._count}, index {self.index.name}: "
+        details += f"{segments} segments of {len(covered)} fragments"
+        steps = [*self._result_steps(), PlanStep("MinHashSearch", details, "search")]
         if rest:
-            said = f"texts read: {len(rest)} fragments"
-            steps.append(PlanStep("MinHashFlatSearch", said, "search"))
+            details = f"texts read: {len(rest)} fragments"
+            steps.append(PlanStep("MinHashFlatSearch", details, "search"))
         return steps + self._prefilter_steps()
 
     @property
     def _count(self) -> int:
         """Number of rows to find."""
         limit = self.options.limit
-        return (_DEFAULT_COUNT if limit is None else limit) + self.options.offset
+        return (DEFAULT_COUNT if limit is None else limit) + self.options.offset
 
     @property
     def _parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -29,7 +29,7 @@ from glaive.options import (
 
 ApproximationMode: TypeAlias = Literal["fast", "normal", "accurate"]
 
-_DEFAULT_COUNT: Final = 10
+DEFAULT_COUNT: Final = 10
 
 
 def _metric_of(given: object) -> Metric:
@@ -198,9 +198,9 @@ class NearestOptions:
 
         The search takes more partitions if these have too few rows.
         """
-        said = (self.minimum_nprobes, self.maximum_nprobes, self.search_effort)
+        given = (self.minimum_nprobes, self.maximum_nprobes, self.search_effort)
         made = self
-        if all(number is None for number in said):
+        if all(number is None for number in given):
             made = replace(made, minimum_nprobes=nprobes, search_effort=0.0)
         if self.refine_factor is None:
             made = replace(made, refine_factor=refine_factor)
@@ -213,7 +213,7 @@ class NearestOptions:
         """
         if self.k is not None:
             return self.k
-        return limit or _DEFAULT_COUNT
+        return limit or DEFAULT_COUNT
 
 
 def _set_partitions(kept: dict[str, Any]) -> None:

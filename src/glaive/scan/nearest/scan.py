@@ -32,7 +32,7 @@ from glaive.kernels.distances import (
 from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter_scan import FilteredScan
-from glaive.scan.filter_search import FragmentSelection
+from glaive.scan.filter_search import MAX_TAKEN_SHARE, FragmentSelection
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.nearest.indexed import (
@@ -59,7 +59,7 @@ from glaive.scan.nearest.vectors import (
 )
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
-from glaive.scan.projection import ROW_ID, Output, refuse_taken
+from glaive.scan.projection import ROW_ID, Output, refuse_reserved_names
 from glaive.scan.ranked import PlanStep, RankedScan, filters_of, parted, passing_rows, read_step
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
@@ -69,9 +69,6 @@ from glaive.types import Flags, Float32s, Int64s, UInt64s
 # --- Exact search: the distance of every row that passes, in bounded memory -------------
 
 # --- Vectors of some rows of a fragment, and their rows ---------------------------------
-
-_TAKEN_SHARE: Final = 0.12
-"""Maximum share of the rows of a range whose vectors are taken one by one."""
 
 _PIECE_BYTES: Final = 1 << 20
 """Approximate minimum bytes of vectors that are read page by page."""
@@ -113,7 +110,7 @@ def load_vectors(
     """
     selected, bound = selection.selected, selection.bound
     column = bound.stored[output.at]
-    if selected.is_few(_TAKEN_SHARE):
+    if selected.is_few(MAX_TAKEN_SHARE):
         vectors = _vectors_of(column.take(selected.rows), output, kind)
         yield LoadedVectors(bound, position, vectors, selected.rows)
         return
@@ -151,11 +148,11 @@ def _vectors_of(array: Any, output: Output, kind: VectorType) -> RowVectors:
 # and their distances are computed one by one. Products of bytes take a quarter of the time, unless
 # they select too many.
 
-_FIRST_ROWS: Final = 512
-_MOST_ROWS: Final = 1 << 14
+_FIRST_BLOCK_ROWS: Final = 512
+_MAX_BLOCK_ROWS: Final = 1 << 14
 """Vectors of the first block, and of later blocks: each block lowers the limits."""
 
-_CAPACITY: Final = 1 << 16
+_MIN_PAIRS: Final = 1 << 16
 """Minimum pairs of a query and a row whose distances are computed at a time."""
 
 
@@ -172,14 +169,14 @@ class BatchSearch:
             self._matrix = matrix.astype(np.float32)
             self._squares = np.square(queries.norms)
         self._table = QueryTable(self._matrix)
-        self._capacity = max(_CAPACITY, CHUNK * len(self._matrix))
+        self._capacity = max(_MIN_PAIRS, CHUNK * len(self._matrix))
         # Error of sums of so many products, in units of the sum of both squared lengths.
         self._error = np.float32(2 * (query.kind.dimension + 16) * np.finfo(np.float32).eps)
 
     @classmethod
     def is_possible(cls, query: VectorQuery) -> bool:
         """Return whether products select few rows for this query."""
-        few = query.count * 2 <= _MOST_ROWS
+        few = query.count * 2 <= _MAX_BLOCK_ROWS
         return few and not query.kind.several and query.metric != "hamming"
 
     def search(self, loaded: LoadedVectors) -> None:
@@ -192,9 +189,9 @@ class BatchSearch:
             if vectors.valid is not None:
                 searched &= vectors.valid
         dimension = self._query.kind.dimension
-        start, size = 0, _MOST_ROWS
+        start, size = 0, _MAX_BLOCK_ROWS
         if np.isinf(self._top.limits).any():
-            size = max(_FIRST_ROWS, 2 * self._query.count)
+            size = max(_FIRST_BLOCK_ROWS, 2 * self._query.count)
         while start < vectors.block.count:
             stop = min(vectors.block.count, start + size)
             values = vectors.block.values[start * dimension : stop * dimension]
@@ -203,7 +200,7 @@ class BatchSearch:
             if np.isinf(self._top.limits).any() and self._query.low is None:
                 self._first_limits(block, part)
             self._block(loaded, start, block, part)
-            start, size = stop, min(2 * size, _MOST_ROWS)
+            start, size = stop, min(2 * size, _MAX_BLOCK_ROWS)
 
     def _block(
         self, loaded: LoadedVectors, start: int, block: VectorBlock, searched: Flags | None
@@ -259,7 +256,7 @@ class BatchSearch:
         """Lower the limits to the distances of the nearest rows of a part of a block."""
         count, query = self._query.count, self._query
         rows = np.arange(block.count) if searched is None else np.flatnonzero(searched)
-        rows = rows[: max(_FIRST_ROWS, count)]
+        rows = rows[: max(_FIRST_BLOCK_ROWS, count)]
         if len(rows) < count:
             return
         queries = np.repeat(np.arange(query.queries.count, dtype=np.int32), len(rows))
@@ -291,7 +288,7 @@ class BatchSearch:
             top.add(loaded.found(query_of[near], start + row_of[near], distances[near]))
 
 
-_BATCH_QUERIES: Final = 4
+_MIN_BATCH_QUERIES: Final = 4
 """Minimum queries for which a matrix product is faster than one query after the other."""
 
 
@@ -316,7 +313,7 @@ class ExactSearch:
     def find(self, top: TopRows) -> None:
         """Add the nearest rows. Memory: windows of vectors of fetched files."""
         query = self.query
-        if query.answers >= _BATCH_QUERIES and BatchSearch.is_possible(query):
+        if query.answers >= _MIN_BATCH_QUERIES and BatchSearch.is_possible(query):
             batch = BatchSearch(query, top)
             deque(self.scan.map(lambda rows: self._each(rows, batch.search), stream=False), 0)
         else:
@@ -342,7 +339,7 @@ class ExactSearch:
                 top.add(loaded.found(number, numbers, distances[near]))
 
 
-_FEW_ALLOWED: Final = 1000
+_MAX_COMPARED_ROWS: Final = 1000
 """Maximum rows that pass a filter whose vectors are compared instead of searching an index."""
 
 _CANDIDATES_OF_SEVERAL: Final = 4
@@ -403,10 +400,10 @@ class NearestScan(RankedScan):
         )  # fmt: skip
 
     def without_index(self) -> NearestScan:
-        """Return the search for :meth:`asked_again`; it releases the opened index."""
+        """Return the search for :meth:`with_vectors`; it releases the opened index."""
         return replace(self, index=None)
 
-    def asked_again(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
+    def with_vectors(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
         """Return the search for other query vectors: the same number, or for one query another.
 
         Parameters
@@ -439,34 +436,38 @@ class NearestScan(RankedScan):
         query, snapshot = self.query, self.views.snapshot
         several = f", for each of {query.answers} queries" if query.answers > 1 else ""
         order = "[_distance@0 ASC NULLS LAST, _rowid@1 ASC NULLS LAST]"
-        said = f"TopK(fetch={query.count}), expr={order}, preserve_partitioning=[false]{several}"
-        steps = [*self._result_steps(), PlanStep("SortExec", said)]
+        details = f"TopK(fetch={query.count}), expr={order}, preserve_partitioning=[false]{several}"
+        steps = [*self._result_steps(), PlanStep("SortExec", details)]
         options: ScanOptions | None = self.options
         if self.index is not None:
             options = self.rest
             if self._rescores:
-                said = (
+                details = (
                     f"metric={query.metric}, true distances: {self._candidates} rows of the index"
                 )
-                steps.append(PlanStep("KNNVectorDistance", said, "search"))
+                steps.append(PlanStep("KNNVectorDistance", details, "search"))
             metric = "L2" if query.metric == "l2" else query.metric.capitalize()
             deltas = len(self.index.segments)
-            said = f"name={self.index.name}, k={self._candidates}, deltas={deltas}, metric={metric}"
-            steps.append(PlanStep("ANNSubIndex", said, "search"))
+            details = (
+                f"name={self.index.name}, k={self._candidates}, deltas={deltas}, metric={metric}"
+            )
+            steps.append(PlanStep("ANNSubIndex", details, "search"))
             for segment, opened in self.index.segments:
                 count = len(opened.partitions)
                 effort = effort_of(self.nearest, self.query.count, None, opened.metric, count)
-                said = (
+                details = (
                     f"uuid={UUID(bytes=segment.entry.uuid.uuid)}, minimum_nprobes={effort.first}, "
                 )
-                said += f"maximum_nprobes=Some({effort.most}), deltas={deltas}, "
-                said += f"{count} partitions of {opened.num_rows} rows by index {self.index.name}"
-                steps.append(PlanStep("ANNIvfPartition", said, "search"))
+                details += f"maximum_nprobes=Some({effort.most}), deltas={deltas}, "
+                details += (
+                    f"{count} partitions of {opened.num_rows} rows by index {self.index.name}"
+                )
+                steps.append(PlanStep("ANNIvfPartition", details, "search"))
         if options is not None and not (self.index is None and options.fast_search):
             ranges = plan_searched(snapshot, options)
             rows, column = sum(stop - start for _, start, stop in ranges), self.nearest.column
-            said = f"metric={query.metric}, exact search: {rows} rows of {len(ranges)} fragments"
-            steps.append(PlanStep("KNNVectorDistance", said, "search"))
+            details = f"metric={query.metric}, exact search: {rows} rows of {len(ranges)} fragments"
+            steps.append(PlanStep("KNNVectorDistance", details, "search"))
             steps.append(read_step(snapshot, (column,), f"num_fragments={len(ranges)}", "search"))
         return steps + self._prefilter_steps()
 
@@ -478,7 +479,7 @@ class NearestScan(RankedScan):
             return top.result()
         allowed = self._allowed(meter)
         rest, rescores = self.rest, self._rescores
-        if allowed is not None and allowed.count <= max(_FEW_ALLOWED, self.query.count):
+        if allowed is not None and allowed.count <= max(_MAX_COMPARED_ROWS, self.query.count):
             top, source = self.query.top(), self.views.scan((self.nearest.column,))
             rescore(source, self.query, self._all_of(allowed), top, meter, finite=True)
             if rest is not None:
@@ -642,7 +643,7 @@ class RecallSample:
         fragment, row = _drawn(views, count, fragments)
         if kind.several or not len(row):
             return None
-        refuse_taken(views.snapshot.manifest.schema, ROW_ID)
+        refuse_reserved_names(views.snapshot.manifest.schema, ROW_ID)
         source = views.scan((column, ROW_ID))
         table = take_physical(source, fragment, row)
         array: Any = join_large(table.column(0).chunks)

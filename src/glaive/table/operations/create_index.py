@@ -265,7 +265,9 @@ def without_moved(
 # section checks the changes in between by the same rules.
 
 
-def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]) -> list[Entry]:
+def rebase_segments(
+    store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]
+) -> list[Entry]:
     """Return segments for a version: remove fragments whose values were replaced.
 
     Raises
@@ -282,7 +284,7 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
     of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
     built = [
         manifest.version
-        if not entry.dataset_version or _covers_no_more(entry, of_version.get(entry.uuid.uuid))
+        if not entry.dataset_version or _is_covered_by(entry, of_version.get(entry.uuid.uuid))
         else entry.dataset_version
         for entry in entries
     ]
@@ -299,7 +301,7 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
     return brought
 
 
-def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
+def _is_covered_by(entry: Entry, other: Entry | None) -> bool:
     """Return whether the version has the segment, with the same or more fragments."""
     if other is None or other.fields != entry.fields:
         return False

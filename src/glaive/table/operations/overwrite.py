@@ -329,7 +329,7 @@ class Restore(TableOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreOverLooked(Restore):
+class RestoreUnlessChanged(Restore):
     """Restore a version if nobody has committed since the version that the caller read."""
 
     def conflict(self, theirs: Operation) -> Conflict | None:
@@ -569,7 +569,7 @@ class Publish(Overwrite):
         for entry in source.indices:
             changed = table_pb2.IndexMetadata()
             changed.CopyFrom(entry)
-            self._come_home(changed)
+            self._drop_own_base(changed)
             changed.dataset_version = known.counterpart(changed.dataset_version)
             entries.append(changed)
         return Draft(wire, encode_indices(entries))
@@ -577,11 +577,11 @@ class Publish(Overwrite):
     def _move(self, fragment: table_pb2.DataFragment) -> None:
         """Turn references to the root of the target into references to its own files."""
         for file in fragment.files:
-            self._come_home(file)
+            self._drop_own_base(file)
         if fragment.HasField("deletion_file"):
-            self._come_home(fragment.deletion_file)
+            self._drop_own_base(fragment.deletion_file)
 
-    def _come_home(self, file: Any) -> None:
+    def _drop_own_base(self, file: Any) -> None:
         if file.HasField("base_id") and file.base_id in self.own:
             file.ClearField("base_id")
 
