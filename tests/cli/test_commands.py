@@ -180,7 +180,7 @@ def test_scan_writes_to_memory_and_replaces_no_device(call: Call, things: str) -
         linked = Path(folder, "devices")
         linked.symlink_to("/dev")
         refused = call("scan", things, "--output", f"{linked}/stdout", "--overwrite")
-        assert "no file that can be replaced" in refused.output
+        assert "cannot be replaced" in refused.output
 
 
 def test_a_parquet_file_does_not_get_the_ending_of_another_kind(

@@ -75,7 +75,7 @@ def test_repair_undoes_no_version_that_is_committed_while_it_looks_for_damage(
     listen(others)
     result = call("repair", things, "--apply")
     assert result.exit_code == 1
-    assert "version 3 was committed while version 2 was looked at" in result.stderr
+    assert "version 3 was committed while version 2 was checked" in result.stderr
     assert glaive.dataset(things).version == 3
     assert "nothing to do" in call("repair", things, "--apply").stdout
     assert glaive.dataset(things).to_table() == rows
@@ -96,7 +96,7 @@ def test_repair_undoes_no_version_that_is_committed_just_before_its_own(
     monkeypatch.setattr(LocalStore, "put", put_later)
     result = call("repair", things, "--apply")
     assert result.exit_code == 1
-    assert "version 3 was committed while version 2 was looked at" in result.stderr
+    assert "version 3 was committed while version 2 was checked" in result.stderr
     assert glaive.dataset(things).version == 3
 
 

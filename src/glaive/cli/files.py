@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 
 from glaive.cli.options import SCAN, command, options_of, pairs_of, storage_option, storage_pairs
-from glaive.cli.output import KINDS, json_line, number_of, print_json, public, replacing, say
+from glaive.cli.output import KINDS, echo, json_line, number_of, print_json, public, replacing
 from glaive.errors import FormatError
 
 if TYPE_CHECKING:
@@ -90,20 +90,20 @@ def convert(
         if not overwrite and Path(target).exists():
             raise click.ClickException(f"{target} exists; --overwrite replaces it")
         if not Path(target).parent.is_dir():
-            raise click.ClickException(f"{Path(target).parent} is no folder: make it first")
+            raise click.ClickException(f"{Path(target).parent} is not a folder. Create it")
         rows = write_file(reader, Path(target), want)
     if as_json:
         print_json({"source": public(source), "target": public(target), "rows": rows})
     else:
-        say(f"{number_of(rows, 'row')} written to {public(target)}")
+        echo(f"{number_of(rows, 'row')} written to {public(target)}")
 
 
 def _kind(path: str, option: str) -> str:
     kind = KINDS.get(Path(path.rstrip("/")).suffix.lower())
     if kind is None and option == "--from" and Path(path).is_dir():
-        raise click.UsageError(f"{path} is a folder: name its files' format, as in --from parquet")
+        raise click.UsageError(f"{path} is a folder. Name its format, as in --from parquet")
     if kind is None:
-        raise click.UsageError(f"{option}: the ending of {path} is none of {', '.join(KINDS)}")
+        raise click.UsageError(f"{option}: {path} has an unknown suffix. Use {', '.join(KINDS)}")
     return kind
 
 
@@ -112,7 +112,7 @@ def _reader(
 ) -> tuple[pa.RecordBatchReader, pa.Schema]:
     """Return the rows of the source, and their columns as for a dataset, with blobs marked."""
     if kind != "lance" and not Path(source).exists():
-        raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
+        raise click.ClickException(f"{source} does not exist. Name a file or a folder")
     if kind == "lance":
         from glaive.dataset.open import dataset as open_dataset
 
@@ -133,7 +133,7 @@ def _reader(
     from glaive.ingestion.sources import Piece, Rejects
     from glaive.ingestion.task import conformed, whole_rows
 
-    chosen = kind == "json" and columns is not None  # else a member that no column has is an error
+    chosen = kind == "json" and columns is not None  # else an unknown member is an error
     source_format, files = (
         format_named(kind, {"ignore_unknown": True} if chosen else {}),
         _files_of(source),
@@ -145,7 +145,7 @@ def _reader(
             piece = Piece(file, 0, None, file.size)
             for part in whole_rows(piece, source_format, schema, Rejects(keep=False)):
                 for batch in conformed(part, schema):
-                    # Parquet passes on texts that are not UTF-8 without a word.
+                    # Parquet passes on invalid UTF-8.
                     fault = next(filter(None, map(damaged_text, batch.columns)), None)
                     if fault is not None:
                         raise FormatError(f"{file.uri} is damaged: {fault}")
@@ -176,7 +176,7 @@ def _columns_of(
     if columns is None:
         return found.schema
     if unknown := [name for name in columns if name not in found.schema.names]:
-        raise FormatError(f"{source}: there is no column {unknown[0]!r}")
+        raise FormatError(f"{source}: column {unknown[0]!r} is missing")
     return pa.schema([found.schema.field(name) for name in columns])
 
 
@@ -287,10 +287,10 @@ def ingest(
     if as_json:
         print_json({"dataset": shown, **asdict(result), "seconds": round(seconds, 3)})
     elif result.repeated:
-        say(f"{shown}: job {result.job_id} was done before: version {result.version}")
+        echo(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:
         aside = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
-        say(
+        echo(
             f"{shown}: version {result.version}, {number_of(result.rows, 'row')} from "
             f"{number_of(result.files, 'file')}{aside}, {seconds:.1f} s"
         )

@@ -18,7 +18,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from glaive.cli.options import command, storage_option, storage_pairs
-from glaive.cli.output import human_bytes, human_count, replacing, say, visible, width_of_output
+from glaive.cli.output import echo, human_bytes, human_count, replacing, visible, width_of_output
 from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def print_tree(
         tree = _file_tree(layout, largest, pages=pages)
     else:
         tree = _dataset_tree(layout, largest, pages=pages)
-    # Do not wrap lines in a pipe or file.
+    # Keep lines whole in a pipe or file.
     Console(width=width_of_output(), highlight=False).print(tree)
 
 
@@ -158,7 +158,7 @@ def _dataset_tree(layout: DatasetLayout, largest: int | None, *, pages: bool) ->
     omitted = len(names) - len(displayed)
     if omitted:
         schema.add(Text(f"… {_count(omitted, 'column')} more (--largest 0 prints them)", "dim"))
-    # Fragments without a file that was read are summarised in one line at the end.
+    # Fragments with only unread files are summarised in one line at the end.
     read = [
         fragment for fragment in layout.fragments if any(file.layout for file in fragment.files)
     ]
@@ -309,13 +309,13 @@ def _short(value: Any) -> str:
 
 # --- The dataset view of ``glaive inspect --html``: fragments by columns, and versions over time
 
-MOST_COLUMNS: Final = 10
+MAX_COLUMNS: Final = 10
 """Columns with a place of their own, the largest; the others share one."""
 
 DROPPED: Final = "dropped or replaced"
 """Bytes of columns that this version lacks; compaction leaves them out."""
 
-MOST_VERSIONS: Final = 30
+MAX_VERSIONS: Final = 30
 """Versions that are drawn, the newest."""
 
 
@@ -338,7 +338,7 @@ def _fragments(layout: DatasetLayout) -> str:
     for _, sizes in listed:
         total.update(sizes)
     unused = total.pop(None, 0)
-    columns = [name for name, _ in total.most_common(MOST_COLUMNS)]
+    columns = [name for name, _ in total.most_common(MAX_COLUMNS)]
     rest = len(total) - len(columns)
     most = max((size for _, sizes in listed for size in sizes.values()), default=0)
     head = [*columns, *([f"{rest} others"] if rest else []), *([DROPPED] if unused else [])]
@@ -362,7 +362,7 @@ def _fragments(layout: DatasetLayout) -> str:
 
 
 def _versions(versions: Sequence[Mapping[str, Any]]) -> str:
-    shown = versions[-MOST_VERSIONS:]
+    shown = versions[-MAX_VERSIONS:]
     sizes = [int(one["metadata"].get("total_files_size", 0)) for one in shown]
     rows = []
     for one, size in zip(reversed(shown), reversed(sizes), strict=True):
@@ -508,7 +508,7 @@ def render_page(
     """Return the HTML of the page; a dataset also gets a view of its ``versions``."""
     data = page_data(layout)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # Escaped so that names cannot end the script element.
+    # Escaped, as names might end the script element.
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     template = files("glaive.cli").joinpath("inspect_page.html").read_text("utf-8")
@@ -592,9 +592,9 @@ def inspect(
     if html is not None:
         with replacing(html, or_itself=True) as page:
             size = write_page(layout, page, versions)
-        say(f"{html} written, {size:,} bytes; open it in a browser")
+        echo(f"{html} written, {size:,} bytes; open it in a browser")
     elif as_json:
-        say(json.dumps(layout.to_dict(), ensure_ascii=False))
+        echo(json.dumps(layout.to_dict(), ensure_ascii=False))
     else:
         print_tree(layout, largest=largest or None, pages=pages)
 

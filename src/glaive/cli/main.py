@@ -18,7 +18,14 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples, in_lines, leave_unprinted, public, say, write_out_others
+from glaive.cli.output import (
+    discard_unprinted,
+    echo,
+    escape_unencodable,
+    examples,
+    in_lines,
+    public,
+)
 from glaive.errors import GlaiveError
 
 _MODULES = {
@@ -174,24 +181,24 @@ def print_traceback(
     """Print an unexpected error; escape its message, which may have untrusted names."""
     for part in traceback.format_exception(kind, error, trace):
         for line in part.rstrip("\n").split("\n"):
-            say(public(line), err=True)
+            echo(public(line), err=True)
 
 
 def main() -> None:
     """Run the command line; exit silently if the reader of the output pipe has ended."""
     sys.excepthook = print_traceback
     warnings.showwarning = _show_warning
-    write_out_others()
+    escape_unencodable()
     try:
         cli(prog_name="glaive")
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:  # of the help, which is printed before a command begins
-        say(public(f"Error: {error}"), err=True)
+        echo(public(f"Error: {error}"), err=True)
         sys.exit(1)
     finally:
-        leave_unprinted()
-        # Ending, the interpreter looks for garbage among all objects twice: 30 to 50 ms of a
-        # command. Frozen ones are not looked at.
+        discard_unprinted()
+        # At its end, the interpreter would search all unfrozen objects for garbage twice: 30 to 50
+        # ms of a command.
         gc.freeze()

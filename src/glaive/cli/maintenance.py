@@ -20,6 +20,7 @@ import click
 
 from glaive.cli.options import SCAN, command, opened, options_of, storage_option, storage_pairs
 from glaive.cli.output import (
+    echo,
     examples,
     human_bytes,
     human_count,
@@ -27,7 +28,6 @@ from glaive.cli.output import (
     print_json,
     print_records,
     public,
-    say,
 )
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def compact(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     if as_json:
         print_json({"version": at.version, **asdict(metrics)})
     elif at.version == before:
-        say("nothing to do")
+        echo("nothing to do")
     else:
-        say(
+        echo(
             f"version {at.version}: {human_count(metrics.fragments_removed)} fragments became "
             f"{human_count(metrics.fragments_added)}"
         )
@@ -136,9 +136,9 @@ def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool
     files = sum(int(str(stats[name])) for name in stats if name.endswith("_files_removed"))
     versions = number_of(int(str(stats["old_versions"])), "version")
     size = human_bytes(float(str(stats["bytes_removed"])))
-    say(f"{versions} and {number_of(files, 'file')} ({size}) {what}{why}")
+    echo(f"{versions} and {number_of(files, 'file')} ({size}) {what}{why}")
     for warning in stats["warnings"]:  # type: ignore[attr-defined]  # a tuple of texts
-        say(f"kept: {warning}")
+        echo(f"kept: {warning}")
 
 
 @command(
@@ -198,7 +198,7 @@ TRIALS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lz4", {"compression": "lz4"}),
     ("zstd", {"compression": "zstd"}),
 )
-BAR = 20
+BAR_WIDTH = 20
 
 
 @command(
@@ -244,11 +244,11 @@ def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
         one |= {
             "encoding": one["encoding"] + " *" * one["smallest"],
             "read_ms": f"{one['read_ms']:.2f}",
-            "size": "█" * round(BAR * one["bytes"] / largest),
+            "size": "█" * round(BAR_WIDTH * one["bytes"] / largest),
         }
     titles = {name: name.replace("_", " ") for name in ("column", "encoding", "bytes", "read_ms")}
     print_records(found, {**titles, "size": "size"}, as_json=False)
-    say(
+    echo(
         "* the smallest of the column; bytes and times are of the first "
         f"{len(table):,} of {number_of(at.count_rows(), 'row')}"
     )
@@ -311,15 +311,15 @@ def verify(
         if as_json:
             print_json(found)
         elif found["state"] == "unused":
-            say(
+            echo(
                 f"{found['files']} files ({human_bytes(found['bytes'])}) are used by no version: "
                 "see `glaive cleanup --dry-run`"
             )
         elif found["state"] == "damaged":
-            say(f"version {found['version']}: {found['problem']}")
-            say(f"    {found['remedy']}")
+            echo(f"version {found['version']}: {found['problem']}")
+            echo(f"    {found['remedy']}")
         else:
-            say(f"version {found['version']}: sound")
+            echo(f"version {found['version']}: sound")
     if problems:
         raise click.exceptions.Exit(1)
 
@@ -426,8 +426,8 @@ def repair(
         print_json(facts)
         return
     for damage in facts["damaged"]:
-        say(f"version {damage['version']}: {damage['problem']}")
-    say(_outcome(facts, rows, applied=apply))
+        echo(f"version {damage['version']}: {damage['problem']}")
+    echo(_outcome(facts, rows, applied=apply))
 
 
 def _rescue(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, Any]:
@@ -453,7 +453,7 @@ def _rescue(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, 
             {found.index for found in problems if found.index is not None}
         )
         facts["dropped_fragments"] = fragments
-        # As the manifest counts them: a fragment may be such that it cannot be looked at.
+        # The counts of the manifest: files of a fragment may be unreadable.
         ids, rows = at.manifest.fragment_ids.tolist(), at.snapshot.live_counts.tolist()
         lost = [count for number, count in zip(ids, rows, strict=True) if number in fragments]
         facts["rows"] -= sum(lost)
@@ -492,8 +492,8 @@ def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
             at.move_to(commit_operation(at.opened, RestoreUnlessChanged(facts["sound_version"])))
         except CommitConflictError as error:
             raise click.ClickException(
-                f"version {error.version} was committed while version {at.version} was looked "
-                "at, and its changes would be undone. Nothing was changed: try again"
+                f"version {error.version} was committed while version {at.version} was checked. "
+                "The repair would undo its changes. Run the command again"
             ) from error
     for name in facts["dropped_indices"]:
         at.drop_index(name)
@@ -554,7 +554,7 @@ def doctor(location: str | None, *, storage_options: tuple[str, ...], as_json: b
             print_json(check)
         else:
             mark = {"ok": "✓", "absent": "-", "failed": "✗"}[check["state"]]
-            say(f"{mark} {check['check']}: {check['found']}")
+            echo(f"{mark} {check['check']}: {check['found']}")
     if any(check["state"] == "failed" for check in checks):
         raise click.exceptions.Exit(1)
 

@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCAN: Final = "glaive.scan.options:ScanOptions"
 SESSION: Final = "glaive.spark.launch:session"
 
-_DIGITS = 20
+_MAX_DIGITS = 20
 """Digits of the largest number of 64 bits."""
 
 storage_option = click.option(
@@ -242,7 +242,7 @@ def _reference(version: str | None) -> Any:
     if version is None:
         return None
     branch, mark, number = version.rpartition(":")
-    if len(number) > _DIGITS and number.isdecimal():  # Python refuses to read far more of them
+    if len(number) > _MAX_DIGITS and number.isdecimal():  # Python refuses to read far more of them
         raise click.BadParameter(f"no version has {len(number)} digits", param_hint="--version")
     if not mark:
         return int(version) if version.isdecimal() else version

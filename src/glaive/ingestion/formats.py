@@ -231,7 +231,7 @@ def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
 
     try:
         opened = orc.ORCFile(source)
-        _ = opened.schema  # created here; it may have types that Arrow does not have
+        _ = opened.schema  # created here; it may have types that Arrow lacks
     except (pa.ArrowException, OSError) as error:
         refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
@@ -307,7 +307,7 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
 }
 """Arrow types by stored type, and optional logical type. Other logical types are ignored."""
 
-_MOST_FIXED: Final = 1024
+_MAX_FIXED_BYTES: Final = 1024
 """Largest ``fixed`` in bytes with its own type, as a null takes as many. Others are ``binary``."""
 
 
@@ -390,7 +390,7 @@ def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
         return _avro_type(kinds[0], where, known) if kinds else pa.null()
     if isinstance(written, str):
         kind = _PLAIN.get(written) or known[written]
-        if kind is _OPEN:
+        if kind is _UNFINISHED:
             raise UnsupportedFeatureError(f"{where}: the Avro record {written} contains itself")
         return kind
     kind = written["type"]
@@ -403,13 +403,13 @@ def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
         made = decimal(written["precision"], written.get("scale", 0))
     elif kind == "fixed":
         sized = pa.binary(written["size"])
-        made = sized if written["size"] <= _MOST_FIXED else pa.binary()
+        made = sized if written["size"] <= _MAX_FIXED_BYTES else pa.binary()
     elif kind == "array":
         made = pa.list_(_avro_type(written["items"], where, known))
     elif kind == "map":
         made = pa.map_(pa.string(), _avro_type(written["values"], where, known))
     elif kind in ("record", "error"):
-        known[name] = _OPEN
+        known[name] = _UNFINISHED
         made = pa.struct(
             [
                 pa.field(field["name"], _avro_type(field["type"], where, known))
@@ -423,7 +423,7 @@ def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
     return made
 
 
-_OPEN: Final = object()
+_UNFINISHED: Final = object()
 """Placeholder for the type of a record whose fields are being read."""
 
 

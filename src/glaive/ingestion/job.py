@@ -33,12 +33,12 @@ from glaive.ingestion.plan import (
     Sources,
     acknowledged,
     check_apart,
+    commit_all_bad_records,
     commit_ingest,
     find_made,
     find_sources,
     parse_columns,
     plan_ingest,
-    put_aside_all,
     version_of,
     written_fragments,
 )
@@ -245,7 +245,7 @@ def _merge(
 
     keys = key_names(plan.write.schema, merge_keys)
     results = run()
-    put_aside_all(plan, results)
+    commit_all_bad_records(plan, results)
     create_empty(plan)
     dataset = opened()
     if plan.journal is not None:  # another run may have finished in the meantime
@@ -275,7 +275,7 @@ def run_tasks(
             if progress is not None:
                 progress(len(results), len(plan.tasks))
     except BaseException:
-        if origin.is_here:  # not in a fork that ``progress`` made
+        if origin.is_here:  # and not in a fork that ``progress`` made
             for number, result in results.items():
                 _discard(plan.tasks[number], result)
         raise

@@ -39,11 +39,11 @@ _SAMPLE_BYTES: Final = 4 << 20
 _MAX_RECORD_BYTES: Final = 1 << 30
 """Largest record: a longer one means that the file lacks line ends."""
 
-_MOST_PIECES: Final = 10_000
-_FEW: Final = 1024
+_MAX_PIECES: Final = 10_000
+_MAX_NUMBERED: Final = 1024
 """Largest run of records for which the parser's record number is used; longer ones are divided."""
 
-_PARTS: Final = 8
+_DIVISIONS: Final = 8
 
 Ends: TypeAlias = Callable[[bytes], Int64s]
 """Function that returns the ends of a block's records."""
@@ -55,7 +55,7 @@ _NUMBERED: Final = re.compile(r"Row #(\d+): ")
 def byte_pieces(file: SourceFile, target_bytes: int) -> list[Piece]:
     """Return ranges of bytes of about the same size; a compressed file is one range."""
     wanted = 1 if file.compression else round(file.size / target_bytes)
-    count = min(max(1, wanted), _MOST_PIECES)
+    count = min(max(1, wanted), _MAX_PIECES)
     edges = [file.size * number // count for number in range(count)]
     return [
         Piece(file, start, stop, (stop or file.size) - start)
@@ -200,14 +200,14 @@ def parse_block(
         try:
             table = parse(part) if part else None
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            found = _NUMBERED.search(str(error)) if high - low <= _FEW else None
+            found = _NUMBERED.search(str(error)) if high - low <= _MAX_NUMBERED else None
             kept = list(chain.from_iterable(range(*run) for run in runs)) if found else []
             number = int(found[1]) if found else 1
             suspect = kept[number - 1] if number <= len(kept) else low
             if (found or high - low == 1) and suspect not in bad and fails(suspect):
                 waiting.append((low, high))
                 continue
-            step = -(-(high - low) // _PARTS)
+            step = -(-(high - low) // _DIVISIONS)
             waiting += [(at, min(at + step, high)) for at in range(low, high, step)][::-1]
             continue
         for at in among:
@@ -360,15 +360,15 @@ _CHARACTER = Kind("one character of ASCII", _character)
 _TEXT = Kind("a string", _unicode)
 _SEPARATORS = ",;\t|"
 """Characters that are between fields, and seldom in the name of an only column."""
-_SLICES = 64
-_AGREEING = 0.8
+_SAMPLE_SLICES = 64
+_MIN_AGREEMENT = 0.8
 """Share of a sample's slices that must agree on a type."""
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
     "in UTF-16 are to be converted to UTF-8"
 )
-_NOT_CLOSED = "a quotation mark is not closed in its line"
+_UNCLOSED_QUOTE = "a quotation mark is not closed in its line"
 _CONTINUED = (
     ". A value in quotation marks that goes on in the next line is read with "
     "reader_options={'multiline': True}"
@@ -426,7 +426,7 @@ class Csv(SourceFormat):
         """
         head = self._head(file)
         starts, stops = _records(head.sample, self._ends(quoted=head.quoted))
-        edges = np.unique(np.linspace(0, len(starts), _SLICES + 1).astype(np.int64)).tolist()
+        edges = np.unique(np.linspace(0, len(starts), _SAMPLE_SLICES + 1).astype(np.int64)).tolist()
         inferred = [
             self._parse(head.sample[starts[low] : stops[high - 1]], head.names, None, file).schema
             for low, high in pairwise(edges)
@@ -481,7 +481,7 @@ class Csv(SourceFormat):
                     column[rows].as_py() not in (None, "", b"") for column in table.columns
                 )
                 if is_open or (not head.quoted and rows < len(_records(data, ends)[0])):
-                    raise pa.ArrowInvalid(_NOT_CLOSED + ("" if head.quoted else _CONTINUED))
+                    raise pa.ArrowInvalid(_UNCLOSED_QUOTE + ("" if head.quoted else _CONTINUED))
                 return self._completed(table.slice(0, rows), fields)
             except pa.ArrowInvalid as error:
                 reason = _reason(error, head.names)
@@ -679,7 +679,7 @@ def _common_type(types: list[Any]) -> Any:
     """Return the type on which all slices of a column agree, except a few."""
     known = [data_type for data_type in types if not pa.types.is_null(data_type)]
     others = [data_type for data_type in known if not pa.types.is_string(data_type)]
-    if len(others) < max(1, _AGREEING * len(known)):
+    if len(others) < max(1, _MIN_AGREEMENT * len(known)):
         return pa.string()
     try:
         fields = [pa.schema([pa.field("x", data_type)]) for data_type in others]
@@ -708,10 +708,10 @@ def _reason(error: Exception, names: list[str]) -> str:
 _FIRST_NULL: Final = re.compile(rb"\A((?:\xef\xbb\xbf)?\s*)null")
 """A null as the first record: it ends the process in Arrow's parser."""
 
-_MOST_BAD: Final = 1_000
+_MAX_BAD_RECORDS: Final = 1_000
 """Largest number of bad records in a sample, which ends after them."""
 
-_AT_ONCE: Final = 64
+_MAX_SCHEMAS: Final = 64
 """Parts of a sample whose columns are joined at once; if types differ, a record is a part."""
 
 
@@ -742,7 +742,7 @@ class Json(SourceFormat):
             for _, data in read_blocks(file) if self.given.infer_all else blocks:
                 for part in parse_block(file, data, infer, rejects):
                     schemas.append(part.schema)
-                    if len(schemas) == _AT_ONCE:
+                    if len(schemas) == _MAX_SCHEMAS:
                         schemas = [_unified(file, schemas)]
         if not schemas:
             raise FormatError(
@@ -791,7 +791,7 @@ class _Sample(Rejects):
         """Count a record."""
         self.first = self.first or f", line {line}: {reason}"
         super().add(file, line, reason, None)
-        if len(self) >= _MOST_BAD:
+        if len(self) >= _MAX_BAD_RECORDS:
             raise _EnoughError
 
 

@@ -66,7 +66,7 @@ from glaive.table.versions import list_versions_past
 _COLUMN: Final = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(.+?)\s*", re.DOTALL)
 _SIZED: Final = re.compile(r"(\w+)\s*\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)")
 _VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
-_MOST_ITEMS: Final = 2**31 - 1
+_MAX_ITEMS: Final = 2**31 - 1
 """Largest number of items in a vector: Arrow's sizes have 32 bits."""
 
 _OF_SPARK: Final[dict[str, Any]] = {
@@ -125,8 +125,8 @@ def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
     for entry in vectors:
         found = _VECTOR.fullmatch(entry)
         data_type = None if found is None else _VECTOR_TYPES.get(found[3] or "float32")
-        items = 0 if found is None or len(found[2]) > len(str(_MOST_ITEMS)) else int(found[2])
-        known = data_type is not None and 1 <= items <= _MOST_ITEMS
+        items = 0 if found is None or len(found[2]) > len(str(_MAX_ITEMS)) else int(found[2])
+        known = data_type is not None and 1 <= items <= _MAX_ITEMS
         if found is None or found[1] not in schema.names or not known:
             raise OptionError(
                 f"vector {entry!r:.80}: expected 'column:dimension' or 'column:dimension:type', "
@@ -368,7 +368,7 @@ def _plain(data_type: Any) -> Any:
     return data_type
 
 
-_READERS = 16
+_MAX_READERS = 16
 """Threads that read footers and samples."""
 
 IngestMode: TypeAlias = Literal["create", "append", "overwrite", "merge"]
@@ -464,7 +464,7 @@ def find_sources(
         schemas = repeat(known, len(files))
     else:
         # One schema at a time: a million files may have a thousand columns each.
-        schemas = ordered_map(partial(schema_of, source_format), files, workers=_READERS)
+        schemas = ordered_map(partial(schema_of, source_format), files, workers=_MAX_READERS)
     if folders:
         schemas = map(partial(with_folders, folders), files, schemas)
     columns = reconcile(
@@ -674,7 +674,7 @@ def commit_ingest(
     plan: IngestPlan, results: Sequence[IngestedPieces], *, files: int
 ) -> IngestResult:
     """Commit the results of tasks: bad records first, then the rows; each once for the job."""
-    put_aside_all(plan, results)
+    commit_all_bad_records(plan, results)
     fragments = written_fragments(results)
     version = plan.write.read_version
     if fragments or not plan.write.appends:
@@ -702,13 +702,13 @@ def written_fragments(results: Sequence[IngestedPieces]) -> FragmentList:
     return unpacked_fragments(packed, "the result of a task")
 
 
-def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
+def commit_all_bad_records(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
     """Commit the bad records of all tasks."""
     bad = [data for result in results for data in result.bad_fragments]
-    put_aside(plan, unpacked_fragments(bad, "the result of a task"))
+    commit_bad_records(plan, unpacked_fragments(bad, "the result of a task"))
 
 
-def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
+def commit_bad_records(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
     """Commit bad records, unless an earlier, stopped run of the job has done this.
 
     Raises

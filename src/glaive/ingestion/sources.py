@@ -364,7 +364,7 @@ _BATCH_BYTES: Final = 64 << 20
 """Largest size of the records in a batch: a column of Arrow has 2 GiB at most."""
 
 
-_CALLED: Final = " Detail: Python exception: "
+_PYTHON_DETAIL: Final = " Detail: Python exception: "
 """Part of Arrow's errors whose cause is a source that Python reads."""
 
 
@@ -380,7 +380,7 @@ def refuse_failure(file: SourceFile, error: Exception) -> None:
         raise error
     if isinstance(error, OSError) and error.errno is not None:
         raise from_system(error, file.uri, "read") from error
-    said, called, _ = str(error).partition(_CALLED)
+    said, called, _ = str(error).partition(_PYTHON_DETAIL)
     if called:
         raise StoreError(f"{file.uri}: {said}") from error
 
@@ -442,7 +442,7 @@ class Rejects:
             The store caused the error.
         """
         refuse_failure(file, error)
-        # Other errors than Arrow's and the system's say little without the names of their types.
+        # Other errors than Arrow's and the system's need the names of their types to be understood.
         said = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
         reason = f"{part} is damaged, from some row on: {said}"
         if isinstance(error, MemoryError):
@@ -566,7 +566,7 @@ class SourceFormat(Configured, ABC):
 
 # --- Options of readers, checked by name and type --------------------------------------
 
-_ELSEWHERE = {
+_OTHER_NAMES = {
     "charset": "encoding",
     "dateformat": "timestamp_format",
     "delimiter": "sep",
@@ -585,7 +585,7 @@ def known_options(format_name: str, given: Mapping[str, object], names: tuple[st
     for name in given:
         if name not in names:
             lower = f"{name}".lower()
-            elsewhere = _ELSEWHERE.get(lower.replace("_", ""))
+            elsewhere = _OTHER_NAMES.get(lower.replace("_", ""))
             close = [elsewhere] if elsewhere in names else get_close_matches(lower, names, 1)
             hint = f"; did you mean {close[0]}?" if close else "."
             known = ", ".join(names) or "none"

@@ -186,8 +186,8 @@ class Journal:
             result = IngestedPieces(
                 _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count, dropped
             )
-            places = [*_places(result.fragments, rows)]
-            places += _places(result.bad_fragments, bad_records)
+            places = [*_file_locations(result.fragments, rows)]
+            places += _file_locations(result.bad_fragments, bad_records)
         except (KeyError, TypeError, ValueError):
             return None
         try:
@@ -217,7 +217,7 @@ class Journal:
         noted = list(map(_version, notes))
         if self.end in paths and self.committed() is None:
             noted.append(None)
-        # A note or an end that cannot be read may mean any version.
+        # A note or an end that is unreadable may mean any version.
         return min((version or 0 for version in noted), default=None)
 
     @contextmanager
@@ -254,7 +254,7 @@ class Journal:
         try:
             self.store.put(self.end, [json.dumps({"version": version}).encode()])
         except StoreError as error:
-            _not_noted(error)
+            _log_failure(error)
         else:
             self.clear()
 
@@ -268,7 +268,7 @@ class Journal:
             if entries:
                 self.store.delete(entries)
         except StoreError as error:
-            _not_noted(error)
+            _log_failure(error)
 
     def _entries(self) -> Iterator[str]:
         for meta in self.store.list(self._folder):
@@ -308,7 +308,7 @@ def _digest(path: str, entry: dict[str, object]) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _not_noted(error: StoreError) -> None:
+def _log_failure(error: StoreError) -> None:
     import logging
 
     logging.getLogger(__name__).debug("the end of a job was not written down: %s", error)
@@ -320,7 +320,7 @@ def _decoded(texts: object) -> tuple[bytes, ...]:
     return tuple(base64.b64decode(text, validate=True) for text in texts)
 
 
-def _places(
+def _file_locations(
     fragments: tuple[bytes, ...], locations: Sequence[DataLocation]
 ) -> Iterator[tuple[ObjectStore, str]]:
     """Yield the locations of a task's files; refuse names and locations of other programs."""
@@ -337,7 +337,7 @@ def _places(
 
 OnViolation: TypeAlias = Literal["fail", "drop", "quarantine"]
 
-_SHOWN = 300
+_MAX_SHOWN = 300
 """Characters of a row in a message."""
 
 
@@ -436,7 +436,7 @@ class Expectations:
             into.drop(rows.num_rows)
             return
         if self.on_violation == "fail":
-            shown = _row_texts(rows.slice(0, 1))[0].decode()[:_SHOWN]
+            shown = _row_texts(rows.slice(0, 1))[0].decode()[:_MAX_SHOWN]
             raise ExpectationError(
                 f"{file.uri}: a row violates the expectation {expectation}: {shown}. Correct the "
                 "source, or drop or quarantine such rows with on_violation"
@@ -623,7 +623,7 @@ def _unescaped(text: str) -> str:
     try:
         text.encode()
         return unquote(text, errors="strict")
-    except UnicodeDecodeError:  # Spark escapes characters, not bytes
+    except UnicodeDecodeError:  # Spark escapes characters instead of bytes
         return unquote(text, encoding="latin-1")
     except UnicodeEncodeError:
         raise SchemaError(
@@ -722,7 +722,7 @@ class IngestTask:
 
     def execute(
         self, dataset: OpenDataset | None = None
-    ) -> IngestedPieces:  # the dataset may not exist yet
+    ) -> IngestedPieces:  # the dataset may be missing
         """Read and write, unless an earlier run of the job has done this.
 
         Raises

@@ -186,7 +186,7 @@ class DirectoryNamespace(
                 "register_table needs the manifest table: set manifest_enabled=true"
             )
         location = str(value(request, "location", ""))
-        if folders.leads_out(self.store, location):
+        if folders.leaves_root(self.store, location):
             raise InvalidInputError(
                 f"location {location!r:.200}: expected the path of a folder below the root of the "
                 f"namespace, such as 'orders{folders.SUFFIX}'"

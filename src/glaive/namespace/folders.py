@@ -31,7 +31,7 @@ from glaive.table.versions import unlisted
 DELIMITER = "$"
 """Separator of the names of an id, in the manifest table and in paths of the REST form."""
 
-LONGEST_NAME = 200
+MAX_NAME = 200
 """Most characters of a name: file systems permit 255 bytes, and the folder adds some."""
 
 
@@ -72,8 +72,8 @@ def check_name(name: str) -> str:
     InvalidInputError
         The name has an invalid character, length or end.
     """
-    if not name or len(name) > LONGEST_NAME:
-        raise InvalidInputError(f"name {name!r:.60}: expected 1 to {LONGEST_NAME} characters")
+    if not name or len(name) > MAX_NAME:
+        raise InvalidInputError(f"name {name!r:.60}: expected 1 to {MAX_NAME} characters")
     if name.startswith((".", "__")) or name.endswith((".", " ")):
         raise InvalidInputError(
             f"name {name!r}: names must not begin with '.' or '__', or end with '.' or a space"
@@ -147,10 +147,10 @@ DEREGISTERED = ".lance-deregistered"
 """Object in the folder of a deregistered table; its data stay."""
 
 _CONTENT = b"reserved"
-_LONGEST_ID = 200
+_MAX_ID_BYTES = 200
 """Bytes of an id in the name of a folder."""
 
-_ENDS_OF_PATHS: Final = re.compile(r"::|[?#]")
+_PATH_ENDS: Final = re.compile(r"::|[?#]")
 """Characters that end a path in URIs of fsspec."""
 
 
@@ -159,7 +159,7 @@ def new_folder(path: Sequence[str], *, listed: bool) -> str:
     if listed:
         return f"{path[-1]}{SUFFIX}"
     # File systems permit 255 bytes.
-    name = text_of(path).encode()[:_LONGEST_ID].decode(errors="ignore").rstrip(". ")
+    name = text_of(path).encode()[:_MAX_ID_BYTES].decode(errors="ignore").rstrip(". ")
     return f"{uuid4().hex[:8]}_{name}"
 
 
@@ -172,7 +172,7 @@ def checked_location(store: ObjectStore, location: str | None, where: str) -> st
         The folder is absolute, a URI, or leads out of the root. Or its URI would open another
         folder.
     """
-    if location is None or leads_out(store, location):
+    if location is None or leaves_root(store, location):
         raise InternalError(
             f"{where}: its location is {location!r:.200}, expected a folder below the root of the "
             "namespace. Register it again, or open the table by its URI"
@@ -182,10 +182,10 @@ def checked_location(store: ObjectStore, location: str | None, where: str) -> st
 
 def _has_uri(store: ObjectStore, folder: str) -> bool:
     """Return whether the URI of a folder opens it: fsspec may cut the end of its name."""
-    return not (_ENDS_OF_PATHS.search(folder) and Location.parse(store.uri).is_fsspec)
+    return not (_PATH_ENDS.search(folder) and Location.parse(store.uri).is_fsspec)
 
 
-def leads_out(store: ObjectStore, location: str) -> bool:
+def leaves_root(store: ObjectStore, location: str) -> bool:
     """Return whether a location may leave the root: an absolute path, a URI, or ``..``."""
     if not _has_uri(store, location):
         return True
@@ -197,7 +197,7 @@ def leads_out(store: ObjectStore, location: str) -> bool:
 
 def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
     """Return the folder where a listing finds a table by id, or ``None``."""
-    if len(path) != 1 or not 0 < len(path[0]) <= LONGEST_NAME or path[0] in (".", ".."):
+    if len(path) != 1 or not 0 < len(path[0]) <= MAX_NAME or path[0] in (".", ".."):
         return None
     if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]) or not _has_uri(store, path[0]):
         return None
@@ -243,13 +243,13 @@ def _is_hidden(store: ObjectStore, folder: str) -> bool:
     """Return whether to ignore a folder: a file, deregistered, or left by a stopped drop."""
     try:
         inside = store.names(folder)
-    except StoreError:  # a file, or a folder that may not be read
+    except StoreError:  # a file, or an unreadable folder
         return True
     if inside is None or DEREGISTERED in inside:
         return inside is not None
     try:
         return DECLARED not in inside and not is_written(store, folder)
-    except StoreError:  # a table that may not be read
+    except StoreError:  # an unreadable table
         return False
 
 

@@ -194,7 +194,7 @@ ATTEMPTS = 30
 _STORAGE_VERSION = "2.2"
 _FLAGS = ("reader_feature_flags", "writer_feature_flags")
 _FLAG_PREFIX = "lance.namespace.manifest."
-_LONGEST = 1_000_000
+_MAX_ROWS = 1_000_000
 """Most rows of a manifest table to read: a larger table would take too much memory."""
 _BATCH = 1024
 _BATCH_BYTES = 1 << 22
@@ -303,7 +303,7 @@ class ManifestTable:
         for _ in range(ATTEMPTS):
             opened = self._open()
             if opened is not None:
-                # A listing may be stale. Without a change, no commit detects that.
+                # A listing may be stale, and only a commit detects that.
                 opened.move_to(open_newest(opened.store))
             before = {} if opened is None else _rows_of(opened)
             after = edit(before)
@@ -402,9 +402,9 @@ def _check_flags(opened: LanceDataset) -> None:
 
 
 def _rows_of(opened: LanceDataset) -> Rows:
-    if opened.count_rows() > _LONGEST:
+    if opened.count_rows() > _MAX_ROWS:
         raise UnsupportedOperationError(
-            f"{opened.uri}: {opened.count_rows()} objects, at most {_LONGEST} are read. Split the "
+            f"{opened.uri}: {opened.count_rows()} objects, at most {_MAX_ROWS} are read. Split the "
             "namespace"
         )
     names = SCHEMA.names

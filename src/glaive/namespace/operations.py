@@ -218,7 +218,7 @@ def fields_of(request: object) -> dict[str, Any]:
     return {key: field for key, field in given.items() if field is not None}
 
 
-_MOST_VALUES = 1 << 21
+_MAX_JSON_VALUES = 1 << 21
 """Most values of JSON: parsing takes some hundred bytes for a value of three bytes."""
 
 
@@ -230,8 +230,8 @@ def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
     InvalidInputError
         The data is invalid JSON, or has too many values.
     """
-    if data.count(b",") > _MOST_VALUES:
-        raise InvalidInputError(f"{what}: JSON of more than {_MOST_VALUES} values is not read")
+    if data.count(b",") > _MAX_JSON_VALUES:
+        raise InvalidInputError(f"{what}: JSON of more than {_MAX_JSON_VALUES} values is not read")
     try:
         return json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
@@ -240,17 +240,17 @@ def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
         ) from None
 
 
-_LONGEST = 1 << 16
+_SEARCHED_BYTES = 1 << 16
 """Bytes of an answer to search for credentials: messages show fewer."""
 
 _OPTIONS = b"storage_options"
 """Field of an answer with credentials of any form: keys, signed URLs, JSON."""
 
-_LONGEST_ERROR = 1 << 20
+_MAX_ERROR_BYTES = 1 << 20
 """Most bytes of an answer that reports an error as JSON."""
 
 
-_OF_PARTS = ("authorization", "proxy-authorization", "cookie")
+_MULTIPLE = ("authorization", "proxy-authorization", "cookie")
 """Headers with several credentials, which servers repeat one by one."""
 
 
@@ -264,7 +264,7 @@ def secrets_in(headers: Mapping[str, str], request: object = None) -> list[str]:
     for name, text in headers.items():
         kind, _, word = text.rpartition(" ")
         found.append(word)
-        if name.lower() in _OF_PARTS:
+        if name.lower() in _MULTIPLE:
             parts = (part.partition("=")[2] for part in re.split(r"[;,\s]+", text))
             found += [part.strip('"') for part in parts]
         if kind.lower() == "basic":
@@ -312,19 +312,19 @@ def answer_of(
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(
             f"answer of {where}: expected a {kind.__name__}, found {_shown(data, 200, secrets)}: "
-            f"{said(why_invalid(error).partition(chr(10))[0], 200, secrets)}"
+            f"{clean(why_invalid(error).partition(chr(10))[0], 200, secrets)}"
         ) from None
 
 
 def error_from(status: int, data: bytes, where: str, secrets: Sequence[str] = ()) -> NamespaceError:
     """Make the error that an answer with a status above 299 reports; omit ``secrets``."""
     try:
-        reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
+        reported = json.loads(data) if len(data) <= _MAX_ERROR_BYTES else None
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
         texts = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
-        parts = [said(text, 1000, secrets) for text in texts]
+        parts = [clean(text, 1000, secrets) for text in texts]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
@@ -341,9 +341,9 @@ def why_invalid(error: Exception) -> str:
     return f"{count} values are not valid" if count > 10 else str(error)
 
 
-def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
+def clean(text: str, most: int, secrets: Sequence[str] = ()) -> str:
     """Return the start of a server's message; omit credentials, escape terminal controls."""
-    shown = without_named_secrets(without_values(text[:_LONGEST], secrets))[:most]
+    shown = without_named_secrets(without_values(text[:_SEARCHED_BYTES], secrets))[:most]
     return "".join(
         mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
     )
@@ -353,5 +353,5 @@ def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
     """Return the start of an answer; omit credentials. Empty if it has storage options."""
     if _OPTIONS in data:
         return f"{len(data)} bytes with storage options"
-    answer = without_values(data[:_LONGEST].decode(errors="surrogateescape"), secrets)
+    answer = without_values(data[:_SEARCHED_BYTES].decode(errors="surrogateescape"), secrets)
     return without_named_secrets(repr(answer.encode(errors="surrogateescape")))[:most]

@@ -36,10 +36,10 @@ from glaive.namespace.operations import (
     CallCounts,
     Operation,
     answer_of,
+    clean,
     count_calls,
     error_from,
     fields_of,
-    said,
     secrets_in,
 )
 from glaive.options import number
@@ -102,7 +102,7 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
 """By scheme: the option with a store's address, and sets of options. One complete set keeps this
 machine's credentials away from the address. The environment takes precedence over other options."""
 
-_SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+_SENT_KEYS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "aws_endpoint": (("AWS_SSE_CUSTOMER_KEY_BASE64",), "aws_sse_customer_key_base64"),
     "azure_endpoint": (
         (
@@ -119,7 +119,7 @@ _SENT_ANYWAY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
 """Options that become a part of a host name."""
 
-_MORE: Final = (
+_OTHER_NAMES: Final = (
     "aws_checksum_algorithm aws_conditional_put aws_copy_if_not_exists aws_disable_bulk_delete "
     "aws_disable_tagging aws_request_payer aws_s3_express aws_server_side_encryption "
     "aws_session_token aws_sse_bucket_key_enabled aws_sse_customer_key_base64 aws_sse_kms_key_id "
@@ -128,20 +128,20 @@ _MORE: Final = (
     "azure_use_fabric_endpoint checksums expires_at_millis fsync google_service_account_key "
     "refresh_offset_millis verify_checksums"
 )
-_PLAIN: Final = frozenset(
+_ACCESS_OPTIONS: Final = frozenset(
     {
         *HTTP_OPTIONS,
         *RETRY_OPTIONS,
         *(endpoint for endpoint, _ in _ENDPOINTS.values()),
         *(name for _, sets in _ENDPOINTS.values() for names in sets for name in names),
         *_IN_HOSTS,
-        *_MORE.split(),
+        *_OTHER_NAMES.split(),
     }
 )
 """Options that only say how a store is reached, and with which credentials."""
 
 
-def is_near(address: str) -> bool:
+def is_local_address(address: str) -> bool:
     """Return whether an IP address is of this machine or link-local."""
     host = (urlsplit(address if "//" in address else f"//{address}").hostname or "").rstrip(".")
     try:
@@ -162,7 +162,7 @@ def refusal_of_location(location: str) -> str | None:
     place = Location.parse(location)
     if place.is_local or place.scheme == "memory":
         return f"{location!r:.200}, a place on this machine"
-    if place.is_http and is_near(place.authority):
+    if place.is_http and is_local_address(place.authority):
         return f"{location!r:.200}, a server on this machine or its link"
     return f"{location!r:.200}, which fsspec would open" if place.is_fsspec else None
 
@@ -179,7 +179,7 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
     if any("gcs_base_url" in text for text in given.get("google_service_account_key", ())):
         given.setdefault("google_base_url", [])
     for name in sorted(given):
-        if name not in _PLAIN:
+        if name not in _ACCESS_OPTIONS:
             return f"the storage option {name!r}, which makes use of this machine"
         if name in _IN_HOSTS and not all(re.fullmatch(r"[\w.-]*", text) for text in given[name]):
             return f"the storage option {name!r} with characters that end the name of a host"
@@ -190,7 +190,7 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
             f"the storage option {endpoint!r} without {wanted}: credentials of this machine would "
             "be sent there"
         )
-    variables, instead = _SENT_ANYWAY.get(endpoint, ((), ""))
+    variables, instead = _SENT_KEYS.get(endpoint, ((), ""))
     is_set = bool(variables) and all(map(os.environ.get, variables))
     if endpoint in given and is_set and not _has(given, (instead,)):
         return f"the storage option {endpoint!r}: this machine's {variables[0]} would be sent there"
@@ -208,9 +208,9 @@ def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
 
 _HEADERS = "headers."
 _PREFIXES = (_HEADERS, "header.")
-_LONGEST_JSON = 64 << 20
-_LONGEST_ARROW = 4 << 30
-_PIECE = 1 << 18
+_MAX_JSON_BYTES = 64 << 20
+_MAX_ARROW_BYTES = 4 << 30
+_READ_BYTES = 1 << 18
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _OF_THE_LOCATION = ("id", "context", "identity")
@@ -292,15 +292,15 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         own = self._headers_of(method, request)
         secrets = secrets_in(own, request)
         headers = {"Accept": "*/*", "Content-Type": kind, **own}
-        limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
+        limit = _MAX_ARROW_BYTES if operation.answer == "arrow" else _MAX_JSON_BYTES
         try:
             status, answer = self._exchange(operation.verb, location, body, headers, limit)
-        # A `ValueError` is a chunk whose size is not a number.
+        # A `ValueError` is a chunk with an invalid size.
         except (OSError, http.client.HTTPException, ValueError) as error:
             # An invalid answer may contain credentials: a cause would show them.
             raise ServiceUnavailableError(
                 f"{where}: no answer ({type(error).__name__}: "
-                f"{said(str(error).strip(), 200, secrets)}). Check the address and whether the "
+                f"{clean(str(error).strip(), 200, secrets)}). Check the address and whether the "
                 "server runs"
             ) from (error if isinstance(error, OSError) else None)
         if len(answer) > limit:
@@ -329,8 +329,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
             why = refusal_of_options(options, location)
         if why is not None:
             raise PermissionDeniedError(
-                f"{where}: the server names {said(why, 500, secrets)}. If it is trusted with that, "
-                "set the property allow_local_locations=true"
+                f"{where}: the server names {clean(why, 500, secrets)}. If it is trusted with "
+                "that, set the property allow_local_locations=true"
             )
 
     def _location(self, operation: Operation, request: object) -> str:
@@ -436,7 +436,7 @@ def _read(response: http.client.HTTPResponse, most: int) -> bytes:
     """
     answer = bytearray()
     while len(answer) < most:
-        piece = response.read1(min(_PIECE, most - len(answer)))
+        piece = response.read1(min(_READ_BYTES, most - len(answer)))
         answer += piece
         if not piece:
             if response.length:

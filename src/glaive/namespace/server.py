@@ -40,10 +40,10 @@ _logger = logging.getLogger(__name__)
 PORT = 2333
 """The default port, as in the specification."""
 
-_LONGEST = 1 << 30
+_MAX_BYTES = 1 << 30
 """Most bytes of a request."""
 
-_PIECE = 1 << 20
+_READ_BYTES = 1 << 20
 """Bytes of a request to read at a time."""
 
 _CODES = {
@@ -259,10 +259,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Transfer-Encoding") or not is_size:
             raise InvalidInputError("Content-Length: the request needs one")
         size = int(text)
-        if size > _LONGEST:
-            raise InvalidInputError(f"a request of {size} bytes, at most {_LONGEST} are read")
+        if size > _MAX_BYTES:
+            raise InvalidInputError(f"a request of {size} bytes, at most {_MAX_BYTES} are read")
         body = BytesIO()  # grows as data arrives, because the client may state any size
-        while piece := self.rfile.read1(min(size - body.tell(), _PIECE)):
+        while piece := self.rfile.read1(min(size - body.tell(), _READ_BYTES)):
             body.write(piece)
         if body.tell() < size:
             raise InvalidInputError(f"body: expected {size} bytes, found {body.tell()}")

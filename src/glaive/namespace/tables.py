@@ -271,7 +271,7 @@ class TableOperations(ABC):
         }
         fragments = {
             "num_fragments": len(rows),
-            "num_small_fragments": sum(count < _SMALL for count in rows),
+            "num_small_fragments": sum(count < _SMALL_ROWS for count in rows),
             "lengths": summary,
         }
         answer: dict[str, Any] = {
@@ -514,7 +514,7 @@ class TableOperations(ABC):
             raise InvalidInputError(
                 f"Staging manifest not found at {table.full(staged)}. Write it first"
             ) from None
-        if not 0 < data.size <= _LONGEST:
+        if not 0 < data.size <= _MAX_MANIFEST_BYTES:
             raise InvalidInputError(f"{table.full(staged)}: a manifest of {data.size} bytes")
         try:
             refuse_others(data, version, table.full(staged))
@@ -589,7 +589,7 @@ def _alteration(entry: object) -> dict[str, Any]:
         field = {"name": "x", "nullable": True, "type": described}
         try:
             change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
-        except CorruptFileError as error:  # of the request, not of a file
+        except CorruptFileError as error:  # of the request
             raise InvalidInputError(
                 f"alterations, data_type: expected {error.expected}, found {error.found}"
             ) from None
@@ -600,7 +600,7 @@ def _alteration(entry: object) -> dict[str, Any]:
 
 # --- Facts about tables of a directory namespace: schema, counts, indices, tags, branches
 
-_SMALL = 100_000
+_SMALL_ROWS = 100_000
 """Rows below which a fragment counts as small, as in pylance."""
 
 
@@ -609,7 +609,7 @@ _SMALL = 100_000
 _SEARCH = ("refine_factor", "minimum_nprobes", "maximum_nprobes", "nprobes", "ef")
 """Fields of a query that are options of a search, with the same names."""
 
-_MOST_ROWS = 1 << 32
+_MAX_ROWS = 1 << 32
 """Most rows to insert with one request."""
 
 
@@ -624,9 +624,9 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
     try:
         whole = bytes(data[:6]) == b"ARROW1"
         table = (pa.ipc.open_file if whole else pa.ipc.open_stream)(data).read_all()
-        if table.num_rows > _MOST_ROWS:  # nulls take no bytes
+        if table.num_rows > _MAX_ROWS:  # nulls take no bytes
             raise InvalidInputError(
-                f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
+                f"request_data: {table.num_rows} rows, at most {_MAX_ROWS} are taken at once"
             )
         table.validate(full=True)
     except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
@@ -707,7 +707,7 @@ def _text_query(query: object) -> Any:
 # that asks for a number gets it. The manifests are objects of the table, as without a catalogue.
 
 _SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
-_LONGEST = 1 << 31
+_MAX_MANIFEST_BYTES = 1 << 31
 """Most bytes of a manifest that is committed through the namespace."""
 
 

@@ -110,8 +110,8 @@ def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None
     hidden = frozenset[str]().union(*map(_hidden_in, _texts_in(value)))
     if parameters is None:
         return hidden
-    brought = (_brought_by(text, parameters) for text in (*_texts_in(value), *_each(parameters)))
-    return hidden.union(*brought)
+    added = (_partly_hidden(text, parameters) for text in (*_texts_in(value), *_each(parameters)))
+    return hidden.union(*added)
 
 
 def _hidden_in(text: str) -> frozenset[str]:
@@ -119,7 +119,7 @@ def _hidden_in(text: str) -> frozenset[str]:
     return _names_in(text) - _names_in(GlaiveError.without_secrets(text))
 
 
-def _brought_by(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+def _partly_hidden(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
     """Return names in a string whose values are not shown as a whole after they are filled in."""
     filled = _PARAMETER.sub(lambda found: str(parameters.get(found[2], "$")), text)
     seen = GlaiveError.without_secrets(filled)
@@ -157,7 +157,7 @@ def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
-_FILLED_LATER: Final = ("parameters", "steps")
+_LAZY_TABLES: Final = ("parameters", "steps")
 _OPTIONS: Final = ("arguments", "options", "write_options")
 """Keys of steps with options of formats, writes and functions, under any names."""
 
@@ -210,7 +210,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     chosen = chosen_parameters(declared, parameters or {}, where, credentials)
     credentials |= hidden_parameters_in(_urls_in(tables), chosen)
     filled = {
-        key: value if key in _FILLED_LATER else substituted(value, chosen, f"{where}, key {key}")
+        key: value if key in _LAZY_TABLES else substituted(value, chosen, f"{where}, key {key}")
         for key, value in tables.items()
     }
     head = read_table(_Head, filled, where)

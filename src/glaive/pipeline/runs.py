@@ -526,7 +526,7 @@ class RunRecord:
     def to_json(self) -> bytes:
         """Return the record as a JSON file."""
         text = json.dumps(asdict(self), indent=1, default=str, ensure_ascii=False)
-        return text.encode(errors="backslashreplace")  # names of files may not be UTF-8
+        return text.encode(errors="backslashreplace")  # names of files may be invalid UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,7 +560,7 @@ class Runs:
             id=_checked(chosen), pipeline=pipeline.name, parameters=pipeline.shown_parameters
         )
         try:
-            self.store.put(self._own(_path(chosen)), [record.to_json()], mode="create")
+            self.store.put(self._checked_path(_path(chosen)), [record.to_json()], mode="create")
         except ObjectExistsError:
             raise OptionError(f"run {chosen}: this run exists. Choose another id") from None
         return record
@@ -601,11 +601,11 @@ class Runs:
 
     def keep(self, record: RunRecord) -> None:
         """Write a record; a reader sees the old record or the new one."""
-        self.store.put(self._own(_path(record.id)), [record.to_json()])
+        self.store.put(self._checked_path(_path(record.id)), [record.to_json()])
 
     def write(self, record: RunRecord, name: str, data: bytes) -> str:
         """Write a file to the folder of the record; return its location."""
-        path = self._own(f"{record.id}/{name}")
+        path = self._checked_path(f"{record.id}/{name}")
         self.store.put(path, [data])
         return self.store.full(path)
 
@@ -615,7 +615,7 @@ class Runs:
         self._refuse_links(folder)
         return self.store.full(folder)
 
-    def _own(self, path: str) -> str:
+    def _checked_path(self, path: str) -> str:
         """Return the path of a run's file, unless a link leads out of its folder."""
         self._refuse_links(path.rpartition("/")[0])
         return path
@@ -770,7 +770,7 @@ def render_report(pipeline: Pipeline, record: RunRecord) -> str:
     }
     page = files("glaive.pipeline").joinpath("report.html").read_text("utf-8")
     text = _PLACEHOLDER.sub(lambda found: replaced[found[1]], page)
-    return text.encode(errors="backslashreplace").decode()  # names of files may not be UTF-8
+    return text.encode(errors="backslashreplace").decode()  # names of files may be invalid UTF-8
 
 
 def _facts(record: RunRecord) -> str:

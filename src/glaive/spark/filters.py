@@ -486,7 +486,7 @@ def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:
         return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(pushed, Not) else []
     if isinstance(leaf, EqualNullSafe) and (isinstance(pushed, Not) or leaf.value is None):
         return []
-    return [leaf.attribute]  # all tests except Not have it
+    return [leaf.attribute]  # all tests except ``Not`` have it
 
 
 def _text(pushed: Filter | Compared, frame: Frame) -> str | None:

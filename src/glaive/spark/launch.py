@@ -363,7 +363,7 @@ def _imports_from_here() -> bool:
     try:
         here = Path.cwd()
         return any(Path(entry or ".").resolve() == here for entry in sys.path)
-    except (OSError, RuntimeError, ValueError):  # removed; or an entry is not a folder
+    except (OSError, RuntimeError, ValueError):  # removed; or an entry is a file
         return False
 
 

@@ -373,7 +373,7 @@ class FillColumns(RowTask):
     columns: pa.Schema
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> AddedFiles:
-        """Write a file for each fragment with rows; commit nothing.
+        """Write a file for each fragment with rows and leave the commit to the driver.
 
         Memory: the new values of one fragment.
         """
@@ -411,7 +411,7 @@ class ReplaceColumns(RowTask):
     names: tuple[str, ...]
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> ReplacedColumns:
-        """Write a file for each fragment with rows; commit nothing.
+        """Write a file for each fragment with rows and leave the commit to the driver.
 
         Memory: the new values of one fragment.
         """

@@ -136,7 +136,7 @@ def _conjuncts(condition: Any, *, negated: bool) -> Iterator[Any]:
 def _test(part: Any, alias: str, schema: StructType) -> Filter | Compared | None:
     if isinstance(part, exp.Paren):
         return _test(part.this, alias, schema)
-    if part.args.get("negate"):  # NOT LIKE: some versions of sqlglot do not make a Not of it
+    if part.args.get("negate"):  # ``NOT LIKE`` is a ``Not`` only in some versions of sqlglot
         return None
     if type(part) in COMPARISONS:
         straight, exchanged = COMPARISONS[type(part)]
@@ -326,7 +326,7 @@ def table_uses(
         select = table.find_ancestor(exp.Select)
         renamed = bool(table.alias_column_names)
         whole = unnamed or renamed or select is None or _selects_all(select, table)
-        # A pivot groups by all columns that it does not name.
+        # A pivot groups by all unnamed columns.
         whole = whole or select.find(exp.Pivot) is not None
         known_as = ("", *_names_of(table))
         wanted = set[str]().union(*(named.get(name, set()) for name in known_as))

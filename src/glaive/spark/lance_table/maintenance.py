@@ -730,7 +730,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefNotFoundError
-            The branch does not exist.
+            The branch is missing.
         """
         branch = None if name == "main" else name
         return type(self)(self._spark, self._latest().checkout_version((branch, None)))
@@ -760,7 +760,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         RefNotFoundError
-            The branch does not exist.
+            The branch is missing.
         OptionError
             The branch started from another branch.
         CommitConflictError
