@@ -29,7 +29,7 @@ from glaive.scan.filter_search import (
     Selection,
     rows_passing,
 )
-from glaive.scan.plan import FragmentRows, plan_all, plan_searched, row_bytes
+from glaive.scan.plan import MAX_FOUND_ROWS, FragmentRows, plan_all, plan_searched, row_bytes
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, Computed, Output, bounds, numbers
 from glaive.scan.run.parts import FragmentWindows, SearchedPart
 from glaive.scan.run.scheduler import ScanRun
@@ -298,9 +298,8 @@ class FilteredScan:
 # --- Few rows that indices found: taken at once, whatever fragments they are in ---------
 # Specification: "Searching" in ``docs/format/indices.md``.
 
-MAX_FOUND_ROWS: Final = 256
 _MAX_FOUND_SHARE: Final = 0.005
-"""Maximum rows, and share of all rows, that are taken; for more rows windows are decoded."""
+"""Maximum share of all rows that are taken; for more rows windows are decoded."""
 
 _TAKE_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes of rows that are taken at a time."""

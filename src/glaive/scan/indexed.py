@@ -29,9 +29,9 @@ from glaive.index.protocol import (
     ScalarIndex,
 )
 from glaive.index.row_sets import RowSet
-from glaive.scan.filter_scan import MAX_FOUND_ROWS
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.options import Meter, ScanOptions
+from glaive.scan.plan import MAX_FOUND_ROWS
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -31,6 +31,9 @@ WINDOW_BYTES = 20 * 1024 * 1024
 _FETCH_ROWS = 1024 * 1024
 """Rows of a window of fetched files: fewer, larger requests."""
 
+MAX_FOUND_ROWS = 256
+"""Maximum rows found by indices that are always taken at once, faster than a scan."""
+
 
 class FragmentRows(NamedTuple):
     """Physical rows ``start`` to ``stop`` of the fragment at ``position`` of the list."""
