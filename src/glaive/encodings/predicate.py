@@ -21,6 +21,7 @@ from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.errors import SchemaError
+from glaive.kernels._bitpack import WORD_BITS
 from glaive.kernels.fsst import StringTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
@@ -33,7 +34,6 @@ from glaive.types import Flags, UInt64s, Where, as_array, as_buffer, items_of
 # - Floats have one for positive and one for negative numbers, whose words descend.
 # - Members of a set have one per run of consecutive words, or (negated) the gaps between the runs.
 
-_WORDS = (8, 16, 32, 64)
 _ONE = np.uint64(1)
 
 _SET_RANGES: WeakKeyDictionary[IsOneOf, IntegerRanges] = WeakKeyDictionary()
@@ -52,7 +52,7 @@ def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | N
     if not known or types.is_interval(kind):
         return None
     bits = int(kind.bit_width)
-    if bits not in _WORDS:
+    if bits not in WORD_BITS:
         return None
     if isinstance(condition, IsOneOf):
         set_ranges = _SET_RANGES.get(condition)

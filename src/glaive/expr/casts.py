@@ -17,7 +17,7 @@ from glaive.arrow.chunked import concat_arrays, decode_dictionary, dictionary_en
 from glaive.arrow.conditions import doubles_of
 from glaive.arrow.extensions import GeometryType
 from glaive.errors import FilterError
-from glaive.expr.coerce import is_list, is_string, type_text
+from glaive.expr.coerce import PER_SECOND, TIME_UNITS, is_list, is_string, type_text
 from glaive.expr.rows import map_distinct, map_rows, pa, pc
 
 # --- Parse strings as numbers, dates and times, like DataFusion -------------------------
@@ -37,8 +37,7 @@ _RARE_DATE = (
 _RARE_INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[Tt ][0-9]{2}:)"
 _TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
 _FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_EXACT = Context(prec=160)
+EXACT = Context(prec=160)
 _UTC = frozenset({"UTC", "Z", "+00:00"})
 
 
@@ -105,10 +104,10 @@ def narrow(array: Any, kind: Any) -> Any:
 def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
     """Return decimals between bounds, which may exceed the type; null for the others."""
     scale = values.type.scale
-    end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=_EXACT)
+    end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=EXACT)
     unit = Decimal(1).scaleb(-scale)
     low, high = (
-        min(max(bound, end.copy_negate()), end).quantize(unit, ROUND_DOWN, _EXACT)
+        min(max(bound, end.copy_negate()), end).quantize(unit, ROUND_DOWN, EXACT)
         for bound in (least, most)
     )
     return fitting(values, low, high)
@@ -145,7 +144,7 @@ def _decimals(text: Any, kind: Any) -> Any:
         usual = _matching(usual, "[0-9]")
     wide = pc.replace_substring_regex(usual, form, r"\10\2\3").cast(pa.decimal256(76, digits))
     rounded = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
-    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=_EXACT)
+    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=EXACT)
     return fitting_decimals(rounded, most.copy_negate(), most).cast(kind)
 
 
@@ -184,14 +183,14 @@ def _timestamps(text: Any, kind: Any) -> Any:
     seconds, nanos, zones = _instants(text)
     if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times are in rare formats
         seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
-    per = _PER_SECOND[kind.unit]
+    per = PER_SECOND[kind.unit]
     most = 2**63 // per - 1
     ticks = pc.multiply(fitting(seconds, -most, most), per)
     return pc.add(ticks, pc.divide(nanos, 10**9 // per)).cast(kind)
 
 
 def _times(text: Any, kind: Any) -> Any:
-    clocks, per = _matching(text, f"^{_CLOCK}$"), _PER_SECOND[kind.unit]
+    clocks, per = _matching(text, f"^{_CLOCK}$"), PER_SECOND[kind.unit]
     moments = pc.binary_join_element_wise(
         _text("1970-01-01 "), pc.utf8_slice_codeunits(clocks, 0, 8), _text("")
     )
@@ -305,7 +304,7 @@ def _by_datafusion(values: Any) -> Any:
 
 def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
     """Return whole seconds, and the fraction as text with three, six or nine digits, or empty."""
-    per = _PER_SECOND[unit]
+    per = PER_SECOND[unit]
     if per == 1:
         return raw, _text("")
     ticks = raw.fill_null(0).to_numpy(zero_copy_only=False)
@@ -362,7 +361,6 @@ def _half(value: float) -> str:
 
 
 _RAW = {32: pa.int32(), 64: pa.int64()}
-_UNITS = ("s", "ms", "us", "ns")
 
 
 def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
@@ -495,7 +493,7 @@ def _is_coarser(kind: Any, source: Any) -> bool:
     """Return whether a cast between timestamps truncates."""
     if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(source)):
         return False
-    return _UNITS.index(kind.unit) < _UNITS.index(source.unit)
+    return TIME_UNITS.index(kind.unit) < TIME_UNITS.index(source.unit)
 
 
 def _raw(array: Any) -> Any:
@@ -594,7 +592,7 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
         raise pa.ArrowNotImplementedError(f"{source} to {kind}")
     finer = not _is_coarser(kind, source)
     raw = array.cast(pa.int64())
-    step = 1000 ** abs(_UNITS.index(kind.unit) - _UNITS.index(source.unit))
+    step = 1000 ** abs(TIME_UNITS.index(kind.unit) - TIME_UNITS.index(source.unit))
     # Truncate towards zero in local time, before the conversion to the zone.
     most = (2**63 - 1) // step
     ticks = pc.multiply(fitting(raw, -most, most), step) if finer else pc.divide(raw, step)

@@ -43,8 +43,10 @@ SIMPLE: dict[str, Any] = {
 
 TIMED = ("timestamp", "datetime")
 DECIMALS = ("decimal", "numeric")
-_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
-_DIGITS = {unit: digits for digits, unit in _UNITS.items()}
+UNIT_OF_DIGITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+"""Unit of a time with so many digits after the second."""
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DIGITS = {unit: digits for digits, unit in UNIT_OF_DIGITS.items()}
 _TEXT = {kind: name for name, kind in reversed(SIMPLE.items())}
 
 
@@ -52,9 +54,9 @@ def sized(name: str, sizes: tuple[int, ...]) -> Any:
     """Return a type with parameters; if they are invalid, a string with the problem."""
     if name in TIMED:
         digits = sizes[0] if sizes else 6
-        if len(sizes) > 1 or digits not in _UNITS:
+        if len(sizes) > 1 or digits not in UNIT_OF_DIGITS:
             return f"{name} has 0, 3, 6 or 9 digits of a second: {name}(3)"
-        return pa.timestamp(_UNITS[digits])
+        return pa.timestamp(UNIT_OF_DIGITS[digits])
     if len(sizes) != 2:
         return f"{name} needs digits and scale: {name}(10, 2)"
     precision, scale = sizes
@@ -85,7 +87,7 @@ _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 _MAX_SHOWN_CHARACTERS = 40
 """Maximum characters of a constant in an error message."""
 
-_TIME_UNITS = ("s", "ms", "us", "ns")
+TIME_UNITS = ("s", "ms", "us", "ns")
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
@@ -202,14 +204,14 @@ def _times(left: Any, right: Any) -> Any | None:
     if types.is_timestamp(left) and types.is_timestamp(right):
         return pa.timestamp(_coarser(left, right), left.tz if left.tz is not None else right.tz)
     if types.is_duration(left) and types.is_duration(right):
-        return pa.duration(max(left.unit, right.unit, key=_TIME_UNITS.index))
+        return pa.duration(max(left.unit, right.unit, key=TIME_UNITS.index))
     if types.is_duration(left) or types.is_duration(right):
         return None
     return pa.timestamp("ns")
 
 
 def _coarser(left: Any, right: Any) -> Any:
-    return _TIME_UNITS[min(_TIME_UNITS.index(left.unit), _TIME_UNITS.index(right.unit))]
+    return TIME_UNITS[min(TIME_UNITS.index(left.unit), TIME_UNITS.index(right.unit))]
 
 
 def common_number(left: Any, right: Any, *, exact: bool) -> Any | None:

@@ -24,8 +24,19 @@ from glaive.arrow.validation import MAX_NESTING, exported_metadata
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.bind import Names
+from glaive.expr.coerce import PER_SECOND, UNIT_OF_DIGITS
 from glaive.expr.parse import close_names
-from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Compare, InList, Literal, Name, Node
+from glaive.expr.tree import (
+    FLIPPED,
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_TEXT,
+    Compare,
+    InList,
+    Literal,
+    Name,
+    Node,
+)
 
 # --- Map functions of Substrait and Arrow to the filter language ------------------------
 
@@ -515,7 +526,6 @@ _TYPES: dict[int, Any] = {
     29: pa.timestamp("us", "UTC"),
 }
 _STRUCT, _LIST, _MAP = 25, 27, 28
-_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _DECIMAL_BYTES = 16
 _BITS = {2: 8, 3: 16, 5: 32, 7: 64, 16: 32}
 """Bits of integers and dates, which the wire format writes as integers of any size."""
@@ -717,9 +727,9 @@ def _checked(make: Any, *sizes: int) -> Any:
 
 def _unit(message: Message) -> Any:
     digits = as_int(message, 1)
-    if digits not in _UNITS:
+    if digits not in UNIT_OF_DIGITS:
         raise FilterError(f"timestamps have 0, 3, 6 or 9 digits of a second, not {digits}")
-    return _UNITS[digits]
+    return UNIT_OF_DIGITS[digits]
 
 
 def _literal(message: Message, depth: int = 0) -> Literal:
@@ -874,8 +884,6 @@ def _is_nan(item: Node) -> bool:
 # zone, and float for half floats. glaive replaces a constant between two values of a column by the
 # lower value. The result is the same, and indices and statistics can answer the test.
 
-_UNITS_PYARROW_FILTERS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _BETWEEN: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 """Comparisons with a constant, and with the greatest column value below the constant."""
 
@@ -897,10 +905,10 @@ def convert_constants(node: Node, names: Names) -> Node:
             return tree.IsTruth(convert_constants(operand, names), truth, negated, at=node.at)
         case tree.IsNull(operand, negated):
             return tree.IsNull(convert_constants(operand, names), negated, at=node.at)
-        case tree.Compare(op, tree.Name() as column, Literal() as constant) if op in _TURNED:
+        case tree.Compare(op, tree.Name() as column, Literal() as constant) if op in FLIPPED:
             return _compared(node, op, column, constant, names)
-        case tree.Compare(op, Literal() as constant, tree.Name() as column) if op in _TURNED:
-            return _compared(node, _TURNED[op], column, constant, names)
+        case tree.Compare(op, Literal() as constant, tree.Name() as column) if op in FLIPPED:
+            return _compared(node, FLIPPED[op], column, constant, names)
         case tree.InList(tree.Name() as column, items):
             return _in_list(node, column, items, names)
         case _:
@@ -967,9 +975,7 @@ def _round_down(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
         # A constant NaN stays NaN.
         return Literal(half, kind, at=constant.at), not half < constant.value
     given: Any = constant.type
-    number, rest = divmod(
-        constant.value * _UNITS_PYARROW_FILTERS[kind.unit], _UNITS_PYARROW_FILTERS[given.unit]
-    )
+    number, rest = divmod(constant.value * PER_SECOND[kind.unit], PER_SECOND[given.unit])
     bound = 1 << (kind.bit_width - 1)
     if not -bound <= number < bound:
         return None

@@ -11,7 +11,7 @@ import re
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,15 +25,15 @@ from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError, UnsupportedFeatureError
 from glaive.expr import tree
 from glaive.expr.bind import Names, bind
-from glaive.expr.casts import cast
-from glaive.expr.coerce import is_string, plain, type_of
+from glaive.expr.casts import EXACT, cast
+from glaive.expr.coerce import PER_SECOND, is_string, plain, type_of
 from glaive.expr.compare import pattern_parts
 from glaive.expr.constants import ConstantList, as_column
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
 from glaive.expr.parse import parse, render
 from glaive.expr.rows import MAX_HELD_BYTES, scalar_bytes, varies
-from glaive.expr.tree import Literal, Node, walk
+from glaive.expr.tree import FLIPPED, Literal, Node, walk
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -249,9 +249,6 @@ def _used_columns(node: Node, whole: set[int]) -> Iterator[tree.Column]:
 # one column and avoids conversions. Lance does this for all casts between integers, decimals
 # and times. As in Lance, ``CAST(d AS int) = 1`` on a decimal means 1.00.
 
-_EXACT = Context(prec=160)
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
 
 def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
     """Convert a constant to the type that ``left`` casts from; ``None`` if the type lacks it."""
@@ -282,7 +279,7 @@ def _value(number: int | Decimal, source: Any, kind: Any) -> int | Decimal | Non
     if types.is_decimal128(kind):
         if types.is_timestamp(source):
             return None
-        digits = Decimal(number).scaleb(kind.scale, context=_EXACT)
+        digits = Decimal(number).scaleb(kind.scale, context=EXACT)
         fits = digits == digits.to_integral_value() and abs(digits) < Decimal(10) ** kind.precision
         return Decimal(number) if fits else None
     if number != int(number) or (types.is_decimal128(source) and types.is_timestamp(kind)):
@@ -292,7 +289,7 @@ def _value(number: int | Decimal, source: Any, kind: Any) -> int | Decimal | Non
         if types.is_timestamp(source):
             if source.tz != kind.tz and not {source.tz, kind.tz} <= {None, "UTC", "+00:00", "Z"}:
                 return None
-            integer = _quotient(integer * _UNITS[kind.unit], _UNITS[source.unit])
+            integer = _quotient(integer * PER_SECOND[kind.unit], PER_SECOND[source.unit])
         return integer if -(1 << 63) <= integer < 1 << 63 else None
     if types.is_integer(kind):
         signed = types.is_signed_integer(kind)
@@ -320,7 +317,6 @@ def _quotient(over: int, by: int) -> int:
 # The meaning stays the same, including nulls. A constant whose computation fails stays as it is.
 # It raises only if a row is evaluated.
 
-_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {
     "=": "!=",
     "!=": "=",
@@ -532,8 +528,8 @@ def _opposite(node: Node, at: int) -> Node:
 
 def _compare(op: str, left: Node, right: Node, at: int) -> Node:
     if isinstance(left, Literal) and not isinstance(right, Literal):
-        left, right, op = right, left, _FLIPPED.get(op, op)
-    if op in _FLIPPED and any(isinstance(side, Literal) and side.is_null for side in (left, right)):
+        left, right, op = right, left, FLIPPED.get(op, op)
+    if op in FLIPPED and any(isinstance(side, Literal) and side.is_null for side in (left, right)):
         return _UNKNOWN
     if isinstance(right, Literal) and right.is_null:
         return tree.IsNull(left, op == "IS DISTINCT FROM", at=at)

@@ -35,6 +35,9 @@ MAX_DEPTH = 128
 number of operands are one level."""
 
 
+FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparisons with their operands exchanged."""
+
 FIRST_VALUE = frozenset({"coalesce", "nvl"})
 """Functions that return the first valid argument."""
 

@@ -25,8 +25,8 @@ from glaive.errors import GlaiveError, OptionError, SchemaError
 from glaive.format.field import Field
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.io.access import open_object
-from glaive.io.store import ObjectStore
-from glaive.io.wrapped import ALIGNMENT, PAD, AlignedSink
+from glaive.io.store import ALIGNMENT, ObjectStore
+from glaive.io.wrapped import PAD, AlignedSink
 from glaive.kernels.flat import space_ranges
 from glaive.kernels.strings import check_offsets
 from glaive.types import Flags, Int64s, as_buffer

@@ -21,7 +21,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.errors import FormatError, GlaiveError, ObjectNotFoundError, OptionError, StoreError
 from glaive.io.access import open_object, open_store
-from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
+from glaive.io.failures import MAX_OBJECT_BYTES, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.location import with_secret
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.options import SWITCH, Kind
@@ -246,7 +246,7 @@ def _described(
 ) -> SourceFile:
     """Return a file of a store; ``folder`` is its :func:`folder_of`, given for many files."""
     folder = folder_of(store) if folder is None else folder
-    if meta.size > LARGEST:  # also possible for a local file, which may have holes
+    if meta.size > MAX_OBJECT_BYTES:  # also possible for a local file, which may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
     return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret)
 

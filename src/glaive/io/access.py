@@ -11,7 +11,6 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import count
@@ -34,6 +33,7 @@ from glaive.errors import (
 from glaive.io.failures import without_named_secrets
 from glaive.io.local import LocalStore
 from glaive.io.location import (
+    CONTROLS,
     FABRIC,
     LOCAL_SCHEMES,
     RENAMED,
@@ -613,7 +613,6 @@ def _request(kind: str, table_id: list[str]) -> Any:
 
 _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
 _IN_FABRIC: Final = ("azure_use_fabric_endpoint", "use_fabric_endpoint")
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TREE: Final = "/tree/"
 """Path between the root of a dataset and the name of a branch."""
 
@@ -925,7 +924,7 @@ def _not_allowed(location: Location, policy: AccessPolicy) -> str:
 
 def _trusted_spelling(uri: str, subject: str) -> Location:
     location = Location.parse(uri, f"{subject}: ")
-    controls = _CONTROLS.search(uri) is not None
+    controls = CONTROLS.search(uri) is not None
     if location.user or location.is_chained or location.climbs or controls:
         has = "control characters" if controls else "'..'" if location.climbs else "'::'"
         has = "a user or password" if location.user else has

@@ -262,8 +262,8 @@ def had_no_answer(error: BaseException) -> bool:
     return all(one is None for one in codes) or any(one in _UNANSWERED_STATUS for one in codes)
 
 
-LARGEST: Final = 1 << 62
-"""Most bytes of a file, far more than any store has: a server may state any number."""
+MAX_OBJECT_BYTES: Final = 1 << 62
+"""Maximum bytes of a file, far more than any store has: a server may state any number."""
 
 
 def too_large(path: str, size: int) -> StoreError:

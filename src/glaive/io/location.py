@@ -19,7 +19,7 @@ from glaive.errors import OptionError, StoreError
 # Paths come from manifests, transactions and users. A path that leads out of the root, or has an
 # invalid character, is rejected before a store receives it.
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SEPARATORS: Final = os.sep != "/"
 """On Windows, ``\\`` may separate parts of a path, and a drive may precede it."""
 
@@ -66,7 +66,7 @@ def check_object_path(
     wrong = _wrong_character(path, is_local=is_local)
     if wrong is not None:
         raise StoreError(f"path {path!r} below {root}: {wrong}")
-    if _CONTROL.search(path):
+    if CONTROLS.search(path):
         character = "null" if "\0" in path else "control"
         raise StoreError(
             f"path {path!r} below {root} has a {character} character, which no file's name has. "

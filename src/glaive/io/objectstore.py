@@ -26,7 +26,13 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from glaive.config import settings
 from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreError
-from glaive.io.failures import PANIC, check_ranges, first_line_of, from_object_store
+from glaive.io.failures import (
+    MAX_OBJECT_BYTES,
+    PANIC,
+    check_ranges,
+    first_line_of,
+    from_object_store,
+)
 from glaive.io.location import check_object_path
 from glaive.io.pool import side_by_side
 from glaive.io.remote import (
@@ -65,9 +71,6 @@ def refusals() -> tuple[type[BaseException], ...]:
 # A server may state any length and send another. glaive allocates memory for bytes that arrived. If
 # a server sends more bytes than it should, glaive closes the response early.
 
-LARGEST_OBJECT: Final = 1 << 62
-"""Most bytes of an object, far more than any store accepts."""
-
 
 def body_of_object(store: Any, key: str) -> bytes:
     """Return a whole object, with the number of bytes that the server stated.
@@ -104,7 +107,7 @@ def body_of_ranges(
 
 def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
     """Return the body. Its first chunk has all of it, or one byte more than it should have."""
-    if size > LARGEST_OBJECT:
+    if size > MAX_OBJECT_BYTES:
         raise ValueError(f"the server stated {size} bytes, more than an object has")
     data: bytes = next(iter(response.stream(min_chunk_size=size + 1)), b"")
     if len(data) > size:
@@ -175,7 +178,7 @@ T = TypeVar("T")
 
 _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
-_WHOLE = 1 << 62
+_WHOLE = MAX_OBJECT_BYTES
 """Bytes per part in memory: parts would need threads, which forked children lack."""
 _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 """Ends of names of S3 Express One Zone buckets and their access points."""
@@ -453,7 +456,7 @@ class ObjectReader(RemoteReader):
         joined = coalesce(ranges)
         if not joined.requests:
             return split(ranges, joined, [])
-        if joined.requests[-1].end > LARGEST_OBJECT:  # too large for the client's integers
+        if joined.requests[-1].end > MAX_OBJECT_BYTES:  # too large for the client's integers
             self._check_again(ranges)
         starts, lengths = map(list, zip(*joined.requests, strict=True))
         failed: StoreError | None = None

@@ -16,15 +16,13 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import StoreError
-from glaive.io.failures import LARGEST, too_large
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, byte_views
+from glaive.io.failures import MAX_OBJECT_BYTES, too_large
+from glaive.io.store import ALIGNMENT, BytesLike, ObjectMeta, ObjectStore, byte_views
 from glaive.process import fraction, renewed, sleep
 from glaive.types import ByteRange
 
 # --- Byte ranges: join adjacent ranges into few requests, and split the responses -------
 # Pure functions: the caller reads.
-
-_ALIGNMENT = 64
 
 MAX_GAP = 64 * 1024
 """Most bytes between two ranges for which one request is cheaper than two."""
@@ -95,8 +93,8 @@ def aligned(data: Any, offset: int) -> pa.Buffer:
     It copies the response only if the alignment differs.
     """
     buffer = pa.py_buffer(data)
-    phase = offset % _ALIGNMENT
-    if buffer.size == 0 or buffer.address % _ALIGNMENT == phase:
+    phase = offset % ALIGNMENT
+    if buffer.size == 0 or buffer.address % ALIGNMENT == phase:
         return buffer
     memory, target = aligned_memory(buffer.size, offset)
     target[:] = memoryview(buffer)
@@ -105,8 +103,8 @@ def aligned(data: Any, offset: int) -> pa.Buffer:
 
 def aligned_memory(size: int, offset: int) -> tuple[pa.Buffer, memoryview]:
     """Allocate memory whose address is aligned like ``offset`` in the object, and open it."""
-    memory = pa.allocate_buffer(size + _ALIGNMENT)
-    start = (offset - memory.address) % _ALIGNMENT
+    memory = pa.allocate_buffer(size + ALIGNMENT)
+    start = (offset - memory.address) % ALIGNMENT
     return memory.slice(start, size), memoryview(memory)[start : start + size]
 
 
@@ -161,7 +159,7 @@ class RemoteSink:
 
 def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
     """Return a server's metadata of an object; raise an error for an impossible size."""
-    if size > LARGEST:
+    if size > MAX_OBJECT_BYTES:
         raise too_large(store.full(path), size)
     return ObjectMeta(path, size, modified)
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
+from glaive.io.location import CONTROLS
 
 StoreKind = Literal["s3", "gs", "az", "http", "memory"]
 
@@ -156,7 +157,6 @@ _MULTILINE: Final = frozenset(
 )
 """Options whose values are JSON or certificates, and may have several lines."""
 
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ENVIRONMENT_PREFIXES: Final = ("aws_", "azure_", "google_")
 """Prefixes of the environment variables that the client reads."""
 
@@ -287,7 +287,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
 
 
 def _check_line(name: str, value: str, what: str, uri: str | None = None) -> None:
-    if name in NAMES and name not in _MULTILINE and _CONTROLS.search(value):
+    if name in NAMES and name not in _MULTILINE and CONTROLS.search(value):
         place = "" if uri is None else f" for {GlaiveError.without_secrets(uri)}"
         raise OptionError(
             f"{what}{place}: the value has a control character. Strip the line end, if it was "

@@ -482,8 +482,10 @@ class ObjectStore:
 
 # --- Read whole objects into one buffer, one after the other ----------------------------
 
-_ALIGNMENT = 64
-_ZEROS = bytes(_ALIGNMENT)
+ALIGNMENT = 64
+"""Buffers begin at multiples of so many bytes."""
+
+_ZEROS = bytes(ALIGNMENT)
 
 
 def find_object(store: ObjectStore, path: str) -> ObjectMeta | None:
@@ -517,11 +519,11 @@ def read_many(
     StoreError
         Reading an object failed.
     """
-    *starts, end = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
+    *starts, end = accumulate([size + -size % ALIGNMENT for size in sizes], initial=0)
     data = pa.allocate_buffer(end)
     memory = memoryview(np.frombuffer(data, np.uint8))  # type: ignore[call-overload]  # a buffer
     for path, start, size in zip(paths, starts, sizes, strict=True):
         if store.get_into(path, memory[start : start + size]) != size:
             return None
-        memory[start + size : start + size + -size % _ALIGNMENT] = _ZEROS[: -size % _ALIGNMENT]
+        memory[start + size : start + size + -size % ALIGNMENT] = _ZEROS[: -size % ALIGNMENT]
     return JoinedObjects(data, starts, list(sizes))

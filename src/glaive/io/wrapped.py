@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.errors import ObjectExistsError, ObjectNotFoundError
 from glaive.io.failures import beyond_end
 from glaive.io.mapped import Advice
-from glaive.io.store import BytesLike, ObjectStore, RangeReader, Sink
+from glaive.io.store import ALIGNMENT, BytesLike, ObjectStore, RangeReader, Sink
 from glaive.types import ByteRange
 
 # ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
@@ -145,9 +145,6 @@ def create_own(store: ObjectStore, path: str, content: bytes) -> bool:
             return False
     return True
 
-
-ALIGNMENT = 64
-"""Buffers begin at multiples of so many bytes."""
 
 PAD = b"\x48"
 """The byte between buffers."""

@@ -31,10 +31,10 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels._bitpack import BLOCK
+from glaive.kernels._bitpack import BLOCK, WORD_BITS
 from glaive.kernels.bitpack import (
     chunk_widths,
     pack_inline,

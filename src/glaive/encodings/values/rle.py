@@ -35,9 +35,10 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.sequences import Constant, Numbers, numbers_of
-from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels._bitpack import WORD_BITS
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.runs import (
     HEADER_BYTES,

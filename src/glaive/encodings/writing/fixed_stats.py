@@ -13,7 +13,7 @@ import numpy as np
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
-from glaive.kernels._bitpack import BLOCK
+from glaive.kernels._bitpack import BLOCK, WORD_BITS
 from glaive.kernels.bitpack import chunk_widths
 from glaive.types import UInt8s, as_array
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 CHUNK_OVERHEAD = 12
 """Bytes of a mini-block chunk besides its values: chunk word, header, half of the padding."""
-
-WORD_BITS = (8, 16, 32, 64)
 
 ENTROPY_SAMPLE = 4096
 """Values sampled for the entropy of their bytes."""

@@ -46,7 +46,7 @@ from glaive.encodings.values.packed_struct import Member, PackedStruct, Variable
 from glaive.encodings.values.rle import NestedRuns, RunLength
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.few import MINIBLOCK_MAX_VALUE
-from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats
+from glaive.encodings.writing.fixed_stats import FixedStats
 from glaive.encodings.writing.string_stats import (
     PageSymbols,
     VariableStats,
@@ -55,7 +55,7 @@ from glaive.encodings.writing.string_stats import (
     likely_items,
 )
 from glaive.errors import SchemaError
-from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
+from glaive.kernels._bitpack import BLOCK, WORD_BITS, out_of_line_sizes
 from glaive.kernels.strings import CHUNK_BYTES, as_offsets
 from glaive.types import UInt16s, as_array
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
+from glaive.expr.coerce import PER_SECOND
 from glaive.expr.functions.coercion import (
     FLOAT,
     INTEGER,
@@ -302,7 +303,6 @@ def _uuid(rows: int) -> Any:
 # Timestamps with a time zone are evaluated in that zone. Arrow computes what it can in one call;
 # :mod:`glaive.expr.functions.library` computes the rest.
 
-_TICKS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Ticks per second of each Arrow unit."""
 
 _NEAR_DAYS: Final = 10_000_000
@@ -312,7 +312,7 @@ _NEAR_DAYS: Final = 10_000_000
 def _is_far(moment: Any) -> bool:
     """Return whether a date (``date32``) or timestamp is in a year that Arrow lacks."""
     is_date = is_kind.is_date32(moment.type)
-    limit = _NEAR_DAYS * (1 if is_date else 86_400 * _TICKS[moment.type.unit])
+    limit = _NEAR_DAYS * (1 if is_date else 86_400 * PER_SECOND[moment.type.unit])
     ends = pc.min_max(moment.cast(pa.int32() if is_date else pa.int64())).as_py()
     return ends["min"] is not None and (ends["min"] < -limit or ends["max"] > limit)
 
