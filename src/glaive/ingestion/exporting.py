@@ -238,8 +238,9 @@ class Parquet(FileFormat):
     options: ClassVar = {"compression": (one_of("zstd", "snappy", "gzip", "lz4", "none"), "zstd")}
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that Arrow cannot map to Parquet, also in nested columns: empty structs, and
-        decimals whose scale is below 0 or above their digits.
+        """Refuse types that Arrow cannot map to Parquet, also in nested columns.
+
+        They are empty structs, and decimals whose scale is below 0 or above their digits.
         """
         from pyarrow import parquet
 

@@ -223,8 +223,8 @@ def reconcile(
         holds the values of both. ``add``: in addition, columns may be added, and files may lack
         columns that may be null.
     typed
-        Files state their types. Types inferred from samples only count if ``existing`` is ``None``,
-        or with ``widen`` and ``add``.
+        Files state their types. Otherwise samples tell the types, and with ``fail`` the types of
+        ``existing`` replace them.
     named
         Files state their columns. Otherwise a file may lack known columns, and a record with
         unknown columns is an error.

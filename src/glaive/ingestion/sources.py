@@ -348,7 +348,7 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 
 BAD_RECORDS: Final = pa.schema(_FIELDS)
-"""Columns of a dataset of bad records; ``line`` is null for binary files."""
+"""Columns of a dataset of bad records; ``line`` is null for files that lack lines."""
 
 _MAX_RECORD: Final = 1 << 20
 """Largest number of bytes stored of a bad record."""

@@ -77,15 +77,15 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     """Checkpoint a frame locally, and record its sources for :func:`frame_sources`."""
     sources = frame_sources(frame)
     kept: Any = frame.localCheckpoint()
-    root = kept._plan if _is_of_client(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
+    root = kept._plan if _is_connect_frame(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
     if len(_CHECKPOINTS) >= MAX_REMEMBERED:
         _CHECKPOINTS.pop(next(iter(_CHECKPOINTS)), None)  # another thread may have dropped it
-    _CHECKPOINTS[_name_of(root)] = sources
+    _CHECKPOINTS[_rows_name(root)] = sources
     made: DataFrame = kept
     return made
 
 
-def _name_of(rows: Any) -> str:
+def _rows_name(rows: Any) -> str:
     """Return a name for the rows of a checkpoint, unique in this process."""
     if "_relation_id" in vars(rows):  # with Spark Connect; Java objects claim any attribute
         return f"{rows._relation_id}"  # noqa: SLF001  # no public way
@@ -96,9 +96,9 @@ def _name_of(rows: Any) -> str:
 def frame_sources(frame: DataFrame) -> list[Options]:
     """Return the reads of a frame, as options with their versions."""
     plan: Any = frame
-    if _is_of_client(frame):
-        return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
-    return list(_of_jvm(plan))
+    if _is_connect_frame(frame):
+        return list(_connect_reads(plan._plan))  # noqa: SLF001  # no public way
+    return list(_jvm_reads(plan))
 
 
 def planned_bytes(frame: DataFrame) -> int | None:
@@ -106,19 +106,19 @@ def planned_bytes(frame: DataFrame) -> int | None:
 
     If Spark lacks the size, the number is enormous.
     """
-    if _is_of_client(frame):
+    if _is_connect_frame(frame):
         return None
     plan: Any = frame
     optimized = plan._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # no public way
     return int(optimized.stats().sizeInBytes())
 
 
-def _is_of_client(frame: DataFrame) -> bool:
+def _is_connect_frame(frame: DataFrame) -> bool:
     """Return whether a frame keeps its plan; columns are also attributes of a frame."""
     return "_plan" in vars(frame)
 
 
-def _of_jvm(frame: Any) -> Iterator[Options]:
+def _jvm_reads(frame: Any) -> Iterator[Options]:
     waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001  # no public way
     while waiting:
         node = waiting.pop()
@@ -131,7 +131,7 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
             if options is not None:
                 yield options
         elif kind == ROWS:
-            yield from _CHECKPOINTS.get(_name_of(node), ())
+            yield from _CHECKPOINTS.get(_rows_name(node), ())
         # Queries in expressions, such as IN, are not children.
         for below in (node.subqueries(), node.children()):
             waiting += [below.apply(at) for at in reversed(range(below.size()))]
@@ -158,7 +158,7 @@ def _pinned(table: Any) -> Options | None:
     return getattr(source, "pinned", None)
 
 
-def _of_client(plan: Any) -> Iterator[Options]:
+def _connect_reads(plan: Any) -> Iterator[Options]:
     from pyspark.sql.connect.plan import (
         CachedRelation,
         CachedRemoteRelation,
@@ -184,15 +184,15 @@ def _of_client(plan: Any) -> Iterator[Options]:
             if isinstance(function, ScanFunction):
                 yield function.reader.options
         elif isinstance(node, CachedRelation):
-            yield from _of_message(members["_plan"])
+            yield from _message_reads(members["_plan"])
         elif isinstance(node, CachedRemoteRelation):
-            yield from _CHECKPOINTS.get(_name_of(node), ())
+            yield from _CHECKPOINTS.get(_rows_name(node), ())
         for member in members.values():
             parts = member if isinstance(member, list | tuple) else [member]
             waiting += [part for part in parts if isinstance(part, LogicalPlan)]
 
 
-def _of_message(relation: Any) -> Iterator[Options]:
+def _message_reads(relation: Any) -> Iterator[Options]:
     """Yield the reads in a relation of Connect's protocol, as the frame of a query has."""
     waiting = [relation]
     while waiting:

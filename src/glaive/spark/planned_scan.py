@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 AGGREGATE_SETTING = "spark.glaive.partialAggregates"
 """Setting of a session: with ``false``, Spark aggregates all rows itself."""
 
-MAX_HELD_ROWS = 1 << 17
+MAX_GROUPS = 1 << 17
 """Groups that a task holds to add others to them."""
 
 MIN_ROWS = 4
@@ -145,19 +145,19 @@ class PartialAggregates:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            groups = self._of_batch(batch)
+            groups = self._batch_groups(batch)
             if groups.num_rows * MIN_ROWS > batch.num_rows:  # rows of other batches rarely match
                 yield from groups.to_batches()
                 continue
             held.append(groups)
-            if sum(table.num_rows for table in held) > MAX_HELD_ROWS:
+            if sum(table.num_rows for table in held) > MAX_GROUPS:
                 held = [self._merged(held)]
-                if held[0].num_rows * 2 > MAX_HELD_ROWS:
+                if held[0].num_rows * 2 > MAX_GROUPS:
                     yield from held.pop().to_batches()
         if held:
             yield from self._merged(held).to_batches()
 
-    def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
+    def _batch_groups(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the groups of a batch, or its rows unchanged if a sum might overflow."""
         arrays, fitting = [], True
         for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True):
@@ -381,7 +381,7 @@ class ScanFunction:
         self.as_integers = as_integers
         self.aggregates = aggregates
         grouped = "" if aggregates is None else f" grouped by ({', '.join(aggregates.keys)})"
-        self.__name__ = f"{self.PREFIX}{_shown(reader)}{grouped} [{random_bytes(8).hex()}]"
+        self.__name__ = f"{self.PREFIX}{_description(reader)}{grouped} [{random_bytes(8).hex()}]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the parts."""
@@ -448,7 +448,7 @@ def options_of(name: str) -> Options | None:
     return _SCANS.get(name)
 
 
-def _shown(reader: LanceReader) -> str:
+def _description(reader: LanceReader) -> str:
     """Return name and filter of a dataset; omit storage options and passwords."""
     name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")

@@ -73,7 +73,7 @@ _MAX_BITS: Final = 16
 _CURVE_BITS: Final = 63
 """Maximum bits of a number along the curve."""
 
-_PREFIX: Final = 8
+_PREFIX_BYTES: Final = 8
 """Number of bytes at the start of a string that determine its rank."""
 
 
@@ -157,7 +157,7 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
         values = values.cast(pa.large_string()).cast(pa.large_binary())
         kind = values.type
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return _of_prefixes(values)
+        return _prefix_ordinals(values)
     if types.is_temporal(kind) and not types.is_interval(kind):
         width = pa.int32() if kind.bit_width == 32 else pa.int64()
         values = values.view(width)
@@ -169,10 +169,10 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _of_prefixes(values: Any) -> NDArray[np.float64]:
+def _prefix_ordinals(values: Any) -> NDArray[np.float64]:
     """Return numbers made of the first bytes, as big-endian numbers."""
-    sliced: Any = pc.binary_slice(values.cast(pa.large_binary()), 0, _PREFIX)
-    padded = pc.fill_null(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX}")
+    sliced: Any = pc.binary_slice(values.cast(pa.large_binary()), 0, _PREFIX_BYTES)
+    padded = pc.fill_null(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX_BYTES}")
     numbers: NDArray[np.float64] = padded.view(">u8").astype(np.float64)
     numbers[np.asarray(values.is_null().to_numpy(zero_copy_only=False))] = np.nan
     return numbers
@@ -230,7 +230,7 @@ _NUMBER: Final = "__glaive_number"
 """The last column while rows are shuffled; a column of the dataset may have this name as well."""
 
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
-_HELD_BYTES: Final = 128 << 20
+_MAX_HELD_BYTES: Final = 128 << 20
 """Bytes of rows that a task holds before it sends them on."""
 
 
@@ -276,7 +276,7 @@ class CutRows:
             numbers = pa.array(shared.curve.numbers(batch))
             held.append(batch.append_column(_NUMBER, numbers))
             size += batch.nbytes
-            if size >= _HELD_BYTES:
+            if size >= _MAX_HELD_BYTES:
                 yield from _parts(held, shared.numbers)
                 held, size = [], 0
         if held:

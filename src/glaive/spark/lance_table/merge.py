@@ -180,7 +180,7 @@ def key_columns(
     named = [columns[pair.column.lower()] for pair in pairs]
     if len({field.name for field in named}) < len(named):
         return None
-    keys = _of_source(pairs)
+    keys = _source_keys(pairs)
     values: Any = [key.alias(field.name) for key, field in zip(keys, named, strict=True)]
     try:
         selected = source.select(*values)
@@ -217,7 +217,7 @@ def one_row_per_key(
         )
     column = F.col(quoted_name(by) if by in source.columns else by)
     order = column.asc() if keep == "first" else column.desc()
-    keys = _of_source(pairs)
+    keys = _source_keys(pairs)
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
     no_key = reduce(or_, (key.isNull() for key in keys))
     return source.withColumn(_RANK, rank).where((F.col(_RANK) == 1) | no_key).drop(_RANK)
@@ -254,7 +254,7 @@ def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
     return bool(first.equals(second) or first.sort_by(by).equals(second.sort_by(by)))
 
 
-def _of_source(pairs: Iterable[Equality]) -> list[Column]:
+def _source_keys(pairs: Iterable[Equality]) -> list[Column]:
     """Return the source sides as the condition names them: ``s.id`` may be a member of ``s``."""
     return [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
 
