@@ -447,10 +447,10 @@ def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:
 # Specification: "Sparse structure" in ``docs/format/planes.md``.
 
 MAX_SLOTS = 2**32 - 1
-"""Slots of a layer at most."""
+"""Maximum slots of a layer."""
 
 MAX_LISTED = 2**28
-"""Numbers of a sequence at most: 2 GiB. A few bytes can describe any number of them."""
+"""Maximum numbers of a sequence: 2 GiB. A few bytes can describe any number of them."""
 
 _BITS = 64
 _NULL_POSITIONS, _VALID_POSITIONS = 1, 2

@@ -227,7 +227,7 @@ class PageBytes:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether all buffers are at hand, or will be when a caller requests them."""
+        """Whether all buffers are in memory, or will be when a caller requests them."""
         return self._read is not None or self.at_hand is not None
 
     @property
@@ -616,7 +616,7 @@ class _Entry(Generic[T]):
 
 
 _LARGE: ByteCache[ref[_Entry[Any]], _Entry[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
-"""The values of this process that are out of proportion: as many as one page may have.
+"""The values of this process that are out of proportion, up to the limit of one page.
 
 A scan of dozens of nearly empty columns then decodes them once, instead of for each batch. Values
 of closed pages make room with time.
@@ -649,14 +649,14 @@ class Kept(Generic[T]):
     __slots__ = ("_held", "own")
 
     own: T | None
-    """The value, where it is in proportion: that one stays."""
+    """The value, if it is in proportion: it is kept as long as its page."""
 
     def __init__(self) -> None:
         self.own = None
         self._held: ref[_Entry[T]] | None = None
 
     def __del__(self) -> None:
-        """Let the value go."""
+        """Release the value."""
         self._release()
 
     def _release(self) -> None:

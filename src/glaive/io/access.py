@@ -156,8 +156,8 @@ def open_object(
 EXPIRES = "expires_at_millis"
 """The option with the time, in milliseconds since 1970, at which the options expire."""
 
-_AHEAD = "refresh_offset_millis"
-_DEFAULT_AHEAD = 60_000
+_REFRESH_OFFSET = "refresh_offset_millis"
+_DEFAULT_REFRESH_MILLIS = 60_000
 
 
 class ExpiringOptions(dict[str, str]):
@@ -253,7 +253,7 @@ class RenewedStore(WrappedStore):
                 try:
                     self._renew()
                 finally:
-                    self._next = _now_millis() + _left(self._options) / 10
+                    self._next = _now_millis() + _remaining_millis(self._options) / 10
             return self._now
 
     def _is_due(self) -> bool:
@@ -262,9 +262,9 @@ class RenewedStore(WrappedStore):
         After a failure, or an answer with the same options, some time passes before the next
         request.
         """
-        left = _left(self._options)
+        left = _remaining_millis(self._options)
         return left <= 0 or (
-            left <= _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)
+            left <= _millis(self._options.get(_REFRESH_OFFSET), _DEFAULT_REFRESH_MILLIS)
             and _now_millis() >= self._next
         )
 
@@ -276,7 +276,7 @@ class RenewedStore(WrappedStore):
             newer = ExpiringOptions(given, self._options.renew)
             store = self._opened(newer)
         except GlaiveError as error:
-            if _left(self._options) > 0:  # glaive asks again a little later
+            if _remaining_millis(self._options) > 0:  # glaive asks again a little later
                 import logging
 
                 logging.getLogger(__name__).warning(
@@ -287,7 +287,7 @@ class RenewedStore(WrappedStore):
                 f"{old.uri}: its credentials have expired, and asking for others failed: "
                 f"{error} Open the dataset again when the catalogue is available."
             ) from error
-        if _left(newer) <= 0:
+        if _remaining_millis(newer) <= 0:
             raise StoreError(
                 f"{old.uri}: the catalogue gave credentials that have expired already "
                 f"({EXPIRES}={newer.get(EXPIRES)}). Check the clocks of both machines."
@@ -331,7 +331,7 @@ class _RenewedReader(WrappedReader):
         return self._inner
 
 
-def _left(options: Mapping[str, str]) -> float:
+def _remaining_millis(options: Mapping[str, str]) -> float:
     """Return the milliseconds until options expire."""
     return _millis(options.get(EXPIRES), float("inf")) - _now_millis()
 
@@ -378,7 +378,7 @@ _CREDENTIALS: Final = (
 
 
 _MAX_ERROR_CHARACTERS: Final = 1 << 16
-"""Most characters of another package's error, which may contain a server's whole response."""
+"""Maximum characters of another package's error, which may contain a server's whole response."""
 
 
 @dataclass(frozen=True, slots=True)

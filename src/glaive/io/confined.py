@@ -34,7 +34,7 @@ _BY_DESCRIPTOR: Final = (
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _MAX_LINKS: Final = 40
-"""Most symlinks followed in one path; the limit of Linux."""
+"""Maximum symlinks followed in one path; the limit of Linux."""
 
 _ATTEMPTS: Final = 4
 """Attempts to find what a name is, while another process exchanges symlinks and folders."""
@@ -161,7 +161,7 @@ def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
         return
     descent = _Descent(anchor, prefix)
     try:
-        descent.go(folder)
+        descent.descend(folder)
         yield descent.folders[-1]
     finally:
         descent.close()
@@ -190,7 +190,7 @@ class _Descent:
             with suppress(OSError):
                 os.close(self.folders.pop())
 
-    def go(self, folder: str) -> None:
+    def descend(self, folder: str) -> None:
         """Descend to a folder of the root."""
         ahead: list[str | None] = list(reversed(folder.split("/")))
         links: list[tuple[str, str]] = []

@@ -46,7 +46,7 @@ _WITHOUT_CONDITIONS = (
     "commits need a commit_lock or a manifest store"
 )
 _MAX_TEXT = 2000
-"""Most characters of a client's message, which may contain a server's whole response."""
+"""Maximum characters of a client's message, which may contain a server's whole response."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
 """Signs in messages of clients that a request had no answer. It may be an earlier attempt, or a
 proxy may say so."""
@@ -74,11 +74,11 @@ _SECRET_OPTION = re.compile(
     r"|(?:.*[^a-z])?(?:auth|pass|pat|tok|(?<!application_)credentials?)$)"
 )
 """Names of storage options and environment variables with credentials."""
-_OF_STORES = (
+_SECRET_PREFIXES = (
     "aws_", "azure_", "google_", "fsspec_", "hf_", "hugging_face_",
     "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
-_SHORTEST = 6
+_MIN_SECRET_CHARACTERS = 6
 """Least characters of credentials to search for: shorter strings are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
 """Attributes of clients' errors if a server answered; the last may have the others."""
@@ -202,7 +202,7 @@ def without_values(answer: str, values: Iterable[str]) -> str:
     from html import escape
     from urllib.parse import quote
 
-    given = [value for value in values if len(value) >= _SHORTEST]
+    given = [value for value in values if len(value) >= _MIN_SECRET_CHARACTERS]
     written = {
         way
         for value in given
@@ -220,7 +220,7 @@ def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
     """Yield the credentials in storage options and the environment, also in JSON."""
     from urllib.parse import unquote
 
-    names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
+    names = (name for name in os.environ if name.lower().startswith(_SECRET_PREFIXES))
     for given in (options, {name: os.environ[name] for name in names}):
         for name, value in given.items():
             text = value.strip()

@@ -75,7 +75,7 @@ T = TypeVar("T")
 
 
 _MAX_FILE_SYSTEMS: Final = 100
-"""Most file systems of a chain to inspect: some have a new one on every access."""
+"""Maximum file systems of a chain to inspect: some have a new one on every access."""
 
 
 def chain_of(system: Any) -> list[Any]:
@@ -124,7 +124,7 @@ class Systems:
         self._connect = connect
         self._opened: dict[tuple[int, int], Any] = {}
 
-    def mine(self) -> Any:
+    def of_thread(self) -> Any:
         """Return the file system of this thread. Errors are fsspec's."""
         user = os.getpid(), get_ident()
         if user not in self._opened:
@@ -414,7 +414,7 @@ _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
 
 
 _MAX_KEY_CHARACTERS: Final = 4096
-"""Most characters of the path of a folder to search for files."""
+"""Maximum characters of the path of a folder to search for files."""
 
 
 def unmask_refusal(ask: Callable[[], T]) -> T:
@@ -602,7 +602,7 @@ class FsspecStore(ObjectStore):
     def system(self) -> Any:
         """The file system of this thread."""
         try:
-            return self._systems.mine()
+            return self._systems.of_thread()
         except Exception as error:
             raise self.failed(error, self.uri, "open") from None
 

@@ -47,7 +47,7 @@ from glaive.types import ByteRange
 
 # --- Local files read range by range, for processes whose address space is limited ------
 
-_GAP = 16 * 1024
+_MAX_GAP_BYTES = 16 * 1024
 """Gap in bytes up to which two ranges are read as one."""
 
 
@@ -87,7 +87,7 @@ class PositionedReader(RemoteReader):
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order. Adjacent ranges are read at once."""
         check_ranges(self.path, ranges, self.size)
-        joined = coalesce(ranges, max_gap=_GAP, max_request=MAX_REQUEST)
+        joined = coalesce(ranges, max_gap=_MAX_GAP_BYTES, max_request=MAX_REQUEST)
         try:
             fd = os.open(self.path, READING)
             try:
@@ -117,8 +117,8 @@ class PositionedReader(RemoteReader):
 
 # --- Read whole local files, such as metadata: their first bytes, then the rest, if any ---
 
-_FIRST_READ: Final = 64 * 1024
-_SLICE: Final = 8 * 1024 * 1024
+_FIRST_READ_BYTES: Final = 64 * 1024
+_SLICE_BYTES: Final = 8 * 1024 * 1024
 """Bytes per system call after the first call."""
 
 
@@ -144,8 +144,8 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
         fd = os.open(full, READING)
         try:
             # Enough for most manifests: saves a system call for the size.
-            data = _read_at(fd, _FIRST_READ, 0, full)
-            if not data or len(data) == _FIRST_READ:
+            data = _read_at(fd, _FIRST_READ_BYTES, 0, full)
+            if not data or len(data) == _FIRST_READ_BYTES:
                 status = os.fstat(fd)
                 if not S_ISREG(status.st_mode):
                     raise not_a_file(full, status.st_mode)
@@ -183,7 +183,7 @@ def _without_positions(error: OSError, fd: int, full: str) -> OSError:
 
 def _rest(fd: int, start: int, end: int, full: str) -> Iterator[bytes]:
     """Yield the bytes between two positions; fewer if the file was truncated."""
-    while start < end and (data := _read_at(fd, min(end - start, _SLICE), start, full)):
+    while start < end and (data := _read_at(fd, min(end - start, _SLICE_BYTES), start, full)):
         start += len(data)
         yield data
 

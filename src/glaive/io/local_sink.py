@@ -25,10 +25,10 @@ from glaive.process import Origin
 # beforehand. Listings omit all names that begin with a dot and end in ``.tmp``.
 
 _END: Final = ".tmp"
-_ASIDE: Final = ".removed.tmp"
+_REMOVED_END: Final = ".removed.tmp"
 _WRITTEN: Final = r"(?s)\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)\.tmp"
 
-_OTHERS: Final = r"\.tmp[0-9A-Za-z]{6}"
+_PYLANCE_END: Final = r"\.tmp[0-9A-Za-z]{6}"
 
 
 def temporary_path(full: str) -> str:
@@ -44,12 +44,12 @@ def removal_name(name: str) -> str:
 
 def removed_path(full: str) -> str:
     """Return a new path for an unfinished file that is being removed."""
-    return temporary_path(full).removesuffix(_END) + _ASIDE
+    return temporary_path(full).removesuffix(_END) + _REMOVED_END
 
 
 def is_removed(name: str) -> bool:
     """Return whether a file was moved away to be removed."""
-    return name.endswith(_ASIDE)
+    return name.endswith(_REMOVED_END)
 
 
 def is_temporary(name: str) -> bool:
@@ -59,7 +59,7 @@ def is_temporary(name: str) -> bool:
 
 def is_others_temporary(name: str) -> bool:
     """Return whether pylance gives this name to a local file while it writes the file."""
-    return re.fullmatch(_OTHERS, name) is not None
+    return re.fullmatch(_PYLANCE_END, name) is not None
 
 
 def final_name(name: str) -> str | None:
@@ -96,7 +96,7 @@ renames its file at once."""
 REMOVAL_SECONDS: Final = 10.0
 """Seconds until a process that removes an unfinished file counts as stopped."""
 
-_PAUSE: Final = 0.002
+_PAUSE_SECONDS: Final = 0.002
 """Seconds between two checks of an empty file."""
 
 _ATTEMPTS: Final = 8
@@ -114,7 +114,7 @@ _NO_LINKS: Final = frozenset(
     }
 )
 _NO_SUCH_RENAME: Final = _NO_LINKS | {errno.ENOTTY}
-_EMPTY: Final = (
+_CREATE_EMPTY: Final = (
     os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 )
 
@@ -157,7 +157,7 @@ def _name(temporary: str, full: str) -> None:
         if error.errno not in _NO_LINKS:
             raise
         if not _rename_if_free(temporary, full):
-            os.close(os.open(full, _EMPTY, 0o666))
+            os.close(os.open(full, _CREATE_EMPTY, 0o666))
             _fill(temporary, full)
     else:
         with suppress(OSError):  # the name is taken; a clean-up finds the temporary name
@@ -231,7 +231,7 @@ def remove_unfinished(full: str) -> bool:
     folder, _, name = full.rpartition("/")
     marker = f"{folder}/{removal_name(name)}"
     try:
-        os.close(os.open(marker, _EMPTY, 0o666))
+        os.close(os.open(marker, _CREATE_EMPTY, 0o666))
     except FileExistsError:
         return False
     try:
@@ -297,7 +297,7 @@ def _disappears(marker: str, now: str) -> bool:
             return True
         if waited >= EMPTY_FILE_SECONDS and (found != first or age > -REMOVAL_SECONDS):
             return False
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
     return True
 
 
@@ -328,7 +328,7 @@ def _stays_empty(full: str, just_written: str) -> _Identity | None:
         waited = time.monotonic() - began
         if waited + _age(full, just_written) >= EMPTY_FILE_SECONDS or waited >= EMPTY_FILE_SECONDS:
             return empty
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
     return None
 
 
@@ -354,7 +354,7 @@ def _taken(full: str) -> FileExistsError:
 SMALL_FILE_BYTES = 256 * 1024
 """Size up to which the parts of a file are joined and written with one call."""
 
-_SLICE = 8 * 1024 * 1024
+_SLICE_BYTES = 8 * 1024 * 1024
 """Bytes per system call: large writes reach the page cache fastest in slices."""
 _MAX_PARTS = 512
 """Parts per ``writev``; POSIX guarantees 16, and current systems 1024."""
@@ -366,7 +366,7 @@ every write. Other systems than Linux emulate the call slowly, so glaive uses it
 """
 _PREALLOCATED_BYTES = 32 * 1024 * 1024
 """Bytes preallocated at a time; unused bytes are released when the file is finished."""
-_ROOM = 8
+_MIN_FREE_RATIO = 8
 """Preallocations that must fit on the disk, because other writers need space, too."""
 
 _FOLDER_ATTEMPTS = 8
@@ -374,7 +374,7 @@ _FOLDER_ATTEMPTS = 8
 
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file keeps its size
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
@@ -415,9 +415,9 @@ def _open_new(full: str, *, fsync: bool = False) -> int:
     """
     for _ in range(_FOLDER_ATTEMPTS):
         with suppress(FileNotFoundError):
-            return os.open(full, _NEW, 0o666)
+            return os.open(full, _CREATE, 0o666)
         _make_folder(full, fsync=fsync)
-    return os.open(full, _NEW, 0o666)
+    return os.open(full, _CREATE, 0o666)
 
 
 def _make_folder(full: str, *, fsync: bool = False) -> None:
@@ -578,14 +578,14 @@ def _write_all(fd: int, data: Sequence[BytesLike]) -> int:
     for view in byte_views(data):
         size = view.nbytes
         total += size
-        if pending_size + size <= _SLICE and len(pending) < _MAX_PARTS:
+        if pending_size + size <= _SLICE_BYTES and len(pending) < _MAX_PARTS:
             pending.append(view)
             pending_size += size
             continue
         _flush(fd, pending)
-        for start in range(0, size - size % _SLICE, _SLICE):
-            _flush(fd, [view[start : start + _SLICE]])
-        rest = view[size - size % _SLICE :]
+        for start in range(0, size - size % _SLICE_BYTES, _SLICE_BYTES):
+            _flush(fd, [view[start : start + _SLICE_BYTES]])
+        rest = view[size - size % _SLICE_BYTES :]
         pending, pending_size = [rest] if rest.nbytes else [], rest.nbytes
     _flush(fd, pending)
     return total
@@ -640,7 +640,7 @@ def _preallocate(fd: int, size: int, start: int, more: int) -> int:
     if _libc is None:
         return start
     disk = os.fstatvfs(fd)
-    if disk.f_bavail * disk.f_frsize < _ROOM * more:
+    if disk.f_bavail * disk.f_frsize < _MIN_FREE_RATIO * more:
         return start
     if _libc.fallocate(fd, _KEEP_SIZE, start, more) == 0:
         return start + more

@@ -45,13 +45,13 @@ _CODES: dict[Advice, int] = {
     "willneed": getattr(mmap, "MADV_WILLNEED", 3),
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
-_LARGE = 1024 * 1024
+_MIN_COUNTED_BYTES = 1024 * 1024
 """Least size of files that are compared with the limit of the address space."""
 
-_FIXED = 0x10
+_MAP_FIXED = 0x10
 """``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""
 
-_OVER_READ = 512
+_OVER_READ_BYTES = 512
 _SAMPLES = 8
 """Ranges to check to estimate whether a read would find its pages in memory."""
 
@@ -107,7 +107,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     """
     if size == 0:
         return pa.py_buffer(b"")
-    if size >= _LARGE and _Map.held + size > _max_mapped_bytes():
+    if size >= _MIN_COUNTED_BYTES and _Map.held + size > _max_mapped_bytes():
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if _libc is None:
         return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
@@ -116,7 +116,7 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     if -(-size // mmap.PAGESIZE) < -(-held // mmap.PAGESIZE):
         # The file replaces all pages of anonymous memory except the last.
         anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        place, flags = _map(None, held, anonymous, -1), flags | _FIXED
+        place, flags = _map(None, held, anonymous, -1), flags | _MAP_FIXED
     owner = None if place is None else _Map(place, held)
     address = _map(place, size, flags, fd)
     return pa.foreign_buffer(address, size, owner or _Map(address, size))
@@ -133,11 +133,11 @@ def _max_mapped_bytes() -> float:
 def readable_size(size: int) -> int:
     """Return the bytes that may be loaded from the address of a mapped file of ``size`` bytes.
 
-    Kernels load whole vectors, so up to ``_OVER_READ`` bytes after the last byte they use.
+    Kernels load whole vectors, so up to ``_OVER_READ_BYTES`` bytes after the last byte they use.
     """
     if _libc is None or not hasattr(mmap, "MAP_ANONYMOUS"):
         return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-    return size + _OVER_READ
+    return size + _OVER_READ_BYTES
 
 
 def _map(address: int | None, size: int, flags: int, fd: int) -> int:
@@ -219,7 +219,7 @@ READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0
 _MIN_PATTERN_BYTES = 256 * 1024
 """Size below which the kernel reads a whole file at once, whatever the advice."""
 
-_TAIL_AHEAD = 64 * 1024
+_TAIL_BYTES = 64 * 1024
 """Bytes at the end that the kernel is asked to read at once, usually metadata."""
 
 _SAMPLED_PAGES = 16
@@ -284,7 +284,7 @@ class MappedReader:
         base = self._mapping()
         self._counters.add_read(1, self.size - start)
         if self.size >= _MIN_PATTERN_BYTES:  # else a cold footer costs several small reads
-            ahead = min(start, self.size - _TAIL_AHEAD)
+            ahead = min(start, self.size - _TAIL_BYTES)
             advise(base, [ByteRange(ahead, self.size - ahead)], "willneed")
         return base.slice(start)
 
@@ -380,7 +380,7 @@ MAX_HOLE_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a file that may be holes: some file systems store long zeros as holes."""
 
 _MAX_SEEKS: Final = 10_000
-_SEES_HOLES: Final = hasattr(os, "SEEK_HOLE")
+_REPORTS_HOLES: Final = hasattr(os, "SEEK_HOLE")
 
 
 def refuse_holes(fd: int, size: int, path: str) -> None:
@@ -393,7 +393,7 @@ def refuse_holes(fd: int, size: int, path: str) -> None:
     CorruptFileError
         More than 64 MiB of the file are holes.
     """
-    if size <= MAX_HOLE_BYTES or not _SEES_HOLES:
+    if size <= MAX_HOLE_BYTES or not _REPORTS_HOLES:
         return
     before = os.lseek(fd, 0, os.SEEK_CUR)
     holes = end = 0

@@ -176,9 +176,9 @@ def delete_objects(client: Any, keys: Sequence[str]) -> None:
 
 T = TypeVar("T")
 
-_PART = 8 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
-_WHOLE = MAX_OBJECT_BYTES
+_MEMORY_PART_BYTES = MAX_OBJECT_BYTES
 """Bytes per part in memory: parts would need threads, which forked children lack."""
 _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 """Ends of names of S3 Express One Zone buckets and their access points."""
@@ -508,7 +508,7 @@ class ObjectSink(RemoteSink):
 
     def __init__(self, adapter: ObjectStoreAdapter, store: Any, key: str, full: str) -> None:
         self._adapter, self._store, self._key = adapter, store, key
-        part = _PART if adapter.is_remote else _WHOLE
+        part = _PART_BYTES if adapter.is_remote else _MEMORY_PART_BYTES
         try:
             super().__init__(obstore.open_writer(store, key, buffer_size=part), full)
         except refusals() as error:

@@ -34,7 +34,7 @@ def worker_count() -> int:
 
 
 TASK_BYTES = 128 << 20
-"""Most bytes of files for one task of a job; the same as Spark's for files."""
+"""Maximum bytes of files for one task of a job; the same as Spark's for files."""
 
 _MIN_TASK_BYTES = 4 << 20
 """Least bytes of files that are worth the start of a task."""

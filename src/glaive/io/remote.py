@@ -25,10 +25,10 @@ from glaive.types import ByteRange
 # Pure functions: the caller reads.
 
 MAX_GAP = 64 * 1024
-"""Most bytes between two ranges for which one request is cheaper than two."""
+"""Maximum bytes between two ranges for which one request is cheaper than two."""
 
 MAX_REQUEST = 16 * 1024 * 1024
-"""Most bytes of a joined request, so that large reads run concurrently."""
+"""Maximum bytes of a joined request, so that large reads run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +173,12 @@ def described(store: ObjectStore, path: str, size: int, modified: datetime | Non
 T = TypeVar("T")
 
 _FIRST_WAIT_SECONDS = 0.1
-"""Most seconds before the first repetition; each later wait may be twice as long."""
+"""Maximum seconds before the first repetition; each later wait may be twice as long."""
 
 _MAX_WAIT_SECONDS = 10.0
 _DOUBLINGS = 7
 """Number of doublings from the first wait to the longest."""
-_SIGNS = (
+_TRANSIENT_TEXTS = (
     "body",
     "closed connection",  # of FTP: its server ends an idle connection
     "connection closed",
@@ -227,12 +227,12 @@ def is_transient(error: BaseException) -> bool:
     # The client has used up its own retries: more retries would only take longer.
     if "after" in text and "retries" in text:
         return False
-    return any(sign in text for sign in _SIGNS)
+    return any(sign in text for sign in _TRANSIENT_TEXTS)
 
 
 # --- A limit on the concurrent requests of a store ---------------------------------------
 
-_AGAIN: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 """Seconds until a waiting caller checks by itself, in case Ctrl-C prevented a notification."""
 
 
@@ -272,7 +272,7 @@ class RequestLimit:
         try:
             with self._lock:
                 while sum(self._in_flight.values()) > self.limit - wanted:
-                    self._changed.wait(_AGAIN)
+                    self._changed.wait(_CHECK_SECONDS)
                 self._in_flight[thread] = wanted
             yield
         finally:  # also if Ctrl-C comes before the block begins

@@ -161,7 +161,7 @@ _ENVIRONMENT_PREFIXES: Final = ("aws_", "azure_", "google_")
 """Prefixes of the environment variables that the client reads."""
 
 _MAX_DIGITS: Final = 9
-"""Most digits of a number of attempts or seconds."""
+"""Maximum digits of a number of attempts or seconds."""
 
 _MAX_LOGGED_KEYS: Final = 10
 _MAX_KEY_CHARACTERS: Final = 100

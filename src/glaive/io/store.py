@@ -114,7 +114,7 @@ def process_totals() -> IOStats:
 PutMode = Literal["create", "overwrite"]
 BytesLike = bytes | bytearray | memoryview | pa.Buffer
 
-_OF_TIME: Final = ("expires_at_millis", "refresh_offset_millis")
+_EXPIRY_OPTIONS: Final = ("expires_at_millis", "refresh_offset_millis")
 """Options that say how long the other options are valid."""
 
 
@@ -315,7 +315,7 @@ class ObjectStore:
         """
         if not self.is_remote:
             return b""
-        given = sorted(pair for pair in self.options.items() if pair[0] not in _OF_TIME)
+        given = sorted(pair for pair in self.options.items() if pair[0] not in _EXPIRY_OPTIONS)
         return blake2b(repr((given, self.secret)).encode(), digest_size=16).digest()
 
     @property

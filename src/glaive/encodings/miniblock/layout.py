@@ -28,17 +28,17 @@ from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_a
 #     word = (chunk bytes / 8 - 1) << 4 | log2(values)
 #
 # and, for pages with repetition, the **repetition index**. It has a pair of ``u64`` per chunk: the
-# rows that finish there, and the entries left over for a row that goes on in the next chunk.
+# rows that finish there, and the entries of a row that continues in the next chunk.
 #
 # Several pages are read like one, because opening costs matter where pages are many and small.
 #
 # Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 
 MAX_CHUNK_VALUES = 1 << 15
-"""Values of a chunk at most."""
+"""Maximum values of a chunk."""
 
 MAX_CHUNK_LEVELS = (1 << 16) - 1
-"""Levels of a chunk at most: their number has 16 bits."""
+"""Maximum levels of a chunk: their number has 16 bits."""
 
 _SINGLE_CHUNK_SHIFT = 62
 
@@ -305,7 +305,7 @@ MAX_BUFFERS = 64
 """Maximum value buffers per chunk; all known encodings need only a handful."""
 
 MAX_ITEMS = 2**31 - 1
-"""Items of a dictionary at most."""
+"""Maximum items of a dictionary."""
 
 MAX_IMPLIED_ITEMS = 65_536
 """Maximum items of a dictionary that only the message describes: other items are bounded by their

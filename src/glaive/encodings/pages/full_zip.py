@@ -300,7 +300,7 @@ class FullZipPage(PageReader):
 
         return Fetch(runs.index_entries(self.page.ranges[1].offset, self.index_width), with_index)
 
-    # ------------------------------------------------------------------ bytes at hand
+    # ------------------------------------------------------------------ bytes in memory
 
     def _read(self, buffers: list[pa.Buffer], start: int, stop: int) -> Leaf:
         """Return consecutive rows, out of the whole buffers."""

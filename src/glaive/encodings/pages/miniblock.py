@@ -366,7 +366,7 @@ class MiniBlockReader(PageReader):
         return Fetch(without_chunks(ranges), self._load)
 
     def _with_small(self, then: WithSmall, *, whole: bool | None) -> Fetch[Leaf] | Leaf:
-        """Go on once the small buffers are read, with all chunks if they are at hand.
+        """Call ``then`` once the small buffers are read, with all chunks if they are in memory.
 
         Of a mapped page that is still unread, a part (``whole`` is False) is fetched.
         """
@@ -385,7 +385,7 @@ class MiniBlockReader(PageReader):
     def _with_chunks(
         self, small: Opened, chunks: pa.Buffer | None, ids: slice | NDArray[np.int64], then: Then
     ) -> Fetch[Leaf] | Leaf:
-        """Go on with a buffer that holds the chunks ``ids`` (ascending), and where in it."""
+        """Call ``then`` with a buffer of the chunks ``ids`` (ascending), and their positions."""
         table = small.table
         if chunks is not None:
             return then(chunks, table.offsets[:-1][ids])
@@ -583,7 +583,7 @@ Threads share the pieces, and each piece costs 0.1 ms in addition to its values.
 """
 
 MAX_PAGES = 1024
-"""Pages of a file that are read as one at most: the first use of any loads the tables of all."""
+"""Maximum pages of a file to read as one: the first use of any loads the tables of all."""
 
 
 class PageRun(MiniBlockReader):
@@ -711,7 +711,7 @@ def _joined(
 
 
 def _share_bytes(parts: PageParts[Any]) -> bool:
-    """Return whether pages have bytes in common: a chunk's location then cannot tell its page."""
+    """Return whether pages share bytes: the location of a chunk is then ambiguous."""
     starts, sizes = parts.starts[parts.sizes > 0], parts.sizes[parts.sizes > 0]
     order = np.argsort(starts)
     starts, sizes = starts[order], sizes[order]

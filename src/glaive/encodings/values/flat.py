@@ -52,7 +52,7 @@ write and less to read than chunks of 4 KiB, and fewer bytes. An incompressible 
 """
 
 MAX_BITS = 2**34
-"""Bits of a value at most: 2 GiB."""
+"""Maximum bits of a value: 2 GiB."""
 
 
 @value_encoding

@@ -64,7 +64,7 @@ from glaive.types import Int64s, Where, as_array, as_buffer
 LENGTH_BITS = (8, 16, 32)
 
 _RUN_BYTES = 32
-"""Bytes that expanding a run takes besides what it expands to."""
+"""Bytes that expanding a run takes in addition to its values."""
 
 _FIRST_RUNS = 64
 """Lengths that are summed first where their number is unknown."""

@@ -37,7 +37,7 @@ PLAIN_BYTES = 1024
 """A page with more bytes is worth choosing an encoding for."""
 
 _MAX_VALUES = 8 * PLAIN_BYTES
-"""Values of such a page at most: single bits."""
+"""Maximum values of such a page: single bits."""
 
 _MAX_TEXT_BYTES = 4096
 """Maximum offsets and bytes of text to write plain, unless FSST is wanted.
@@ -114,11 +114,11 @@ def _one_chunk_page(
 
 
 def _plain_page(
-    array: pa.Array, layers: tuple[Layer, ...], rows: int, most_bytes: int
+    array: pa.Array, layers: tuple[Layer, ...], rows: int, max_bytes: int
 ) -> EncodedPage | None:
     """Return the page of valid fixed-width values of whole bytes; ``None`` for others."""
     width = whole_bytes(array.type)
-    if not 0 < rows * width <= most_bytes or array.null_count or len(array) != rows:
+    if not 0 < rows * width <= max_bytes or array.null_count or len(array) != rows:
         return None
     values: Any = array.buffers()[1]
     layout = _plain_layout(8 * width, layers, rows)
@@ -200,8 +200,8 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
-    most_bytes = PLAIN_BYTES // 2 if wanted.compression == "fsst" else _MAX_TEXT_BYTES
-    if head + last - first > most_bytes or longest >= MINIBLOCK_MAX_VALUE:
+    max_bytes = PLAIN_BYTES // 2 if wanted.compression == "fsst" else _MAX_TEXT_BYTES
+    if head + last - first > max_bytes or longest >= MINIBLOCK_MAX_VALUE:
         return None
     raw = block.data.slice(first, last - first).to_pybytes()
     if head + len(raw) > PLAIN_BYTES and (count > _MAX_TEXTS or _all_same(raw, longest)):

@@ -231,7 +231,7 @@ size take a third less time, and a value in them hardly more.
 """
 
 _MAX_BALANCED_SHARE = 0.9
-"""Most bytes that zstd may leave of encoded chunks, as a share, with the option ``balanced``."""
+"""Maximum bytes that zstd may leave of encoded chunks, as a share, with the option ``balanced``."""
 
 _TRIED_BYTES = 262_144
 """Bytes of values that compression is tried on."""

@@ -67,7 +67,7 @@ _LENGTH_BITS = 32
 """Width of the lengths of runs."""
 
 _MAX_ITEMS = 1024
-"""Distinct numbers of a dictionary at most; with more, indices are hardly narrower."""
+"""Maximum distinct numbers of a dictionary; with more, indices are hardly narrower."""
 
 _MAX_COUNTED = 65_536
 """Distinct numbers are found by counting below this value, else by sorting up to as many."""

@@ -117,7 +117,7 @@ MIN_BYTES = 2048
 """Minimum bytes for trying a dictionary: in fewer bytes choosing costs more than it saves."""
 
 MAX_ITEMS = 100_000
-"""Items of a dictionary at most."""
+"""Maximum items of a dictionary."""
 
 SAMPLE_VALUES = 4096
 """Values sampled before a dictionary is tried."""
