@@ -25,11 +25,11 @@ _UNITS: Final = {
 }
 _SIZE: Final = r"(?ai)(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)"
 
-_MOST: Final = 1024
+_MAX_CONCURRENCY: Final = 1024
 """Most threads, and most requests at a time: more start slowly, or the system refuses them."""
 
-_MOST_BY_DEFAULT: Final = 2 * 1024**3
-_SHARE_BY_DEFAULT: Final = 4
+_MAX_DEFAULT_MEMORY_BYTES: Final = 2 * 1024**3
+_DEFAULT_MEMORY_SHARE: Final = 4
 """Largest default of ``memory_limit``, and its largest share of the machine's memory."""
 
 
@@ -73,8 +73,8 @@ def _default_memory_limit() -> int:
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # not known on this system
-        return _MOST_BY_DEFAULT
-    return max(1, min(_MOST_BY_DEFAULT, memory // _SHARE_BY_DEFAULT))
+        return _MAX_DEFAULT_MEMORY_BYTES
+    return max(1, min(_MAX_DEFAULT_MEMORY_BYTES, memory // _DEFAULT_MEMORY_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ def _from_environment() -> Settings:
                 raise OptionError(f"{variable}: expected 0 or 1, found {text!r}")
             values[setting.name] = text.lower() in ("1", "true", "on")
         else:
-            digits = text.lstrip("0") or text[:1]
-            if not text.isdecimal() or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
-                expected = f"an integer from 0 to {_MOST}"
+            digits, limit = text.lstrip("0") or text[:1], _MAX_CONCURRENCY
+            if not text.isdecimal() or len(digits) > len(str(limit)) or int(digits) > limit:
+                expected = f"an integer from 0 to {limit}"
                 raise OptionError(f"{variable}: expected {expected}, found {text!r:.80}")
             values[setting.name] = int(digits)
     return Settings(**values)  # type: ignore[arg-type]  # checked against the fields above

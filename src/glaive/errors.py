@@ -101,7 +101,7 @@ __all__ = [
 ]
 
 
-_LONGEST: Final = 10_000  # characters of a message
+_MAX_CHARACTERS: Final = 10_000  # characters of a message
 _MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count in one Arrow array
 
 SECRETS: Final = (
@@ -149,7 +149,7 @@ class GlaiveError(Exception):
 def _for_logs(message: str) -> str:
     text = GlaiveError.without_secrets(message)
     middle = f" … ({len(text):,} characters) … "
-    return text if len(text) <= _LONGEST else f"{text[:8_000]}{middle}{text[-1_900:]}"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:8_000]}{middle}{text[-1_900:]}"
 
 
 def _starred(one: re.Match[str]) -> str:

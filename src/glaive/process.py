@@ -120,7 +120,7 @@ def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
 # A signal handler, or a finaliser of garbage, may take the locks as well. Python runs both in the
 # middle of other calls, in a thread that may hold locks. Therefore the locks are reentrant. The
 # handler may also wait for other threads. These continue without a lock that only avoids repeated
-# work (:func:`patiently`).
+# work (:func:`lock_with_timeout`).
 #
 # If a user's function or iterator forks a child, the child leaves its parent's calls by
 # ``sys.exit`` or an error. Then each call cleans up in the child, too. But the files belong to the
@@ -128,7 +128,7 @@ def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
 
 T = TypeVar("T")
 
-_PATIENCE: Final = 1.0
+_LOCK_TIMEOUT_SECONDS: Final = 1.0
 """Seconds to wait for a lock that only avoids repeated work."""
 
 _KNOWN: WeakSet[Any] = WeakSet()
@@ -155,7 +155,7 @@ class Origin:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))  # also at the end of the interpreter
 
 
-def renewed(lock: T) -> T:
+def fork_safe(lock: T) -> T:
     """Return the lock, which will be free in every child that is forked while a thread holds it.
 
     Use it for locks of objects that several calls share. Objects of a single call stay in
@@ -166,9 +166,9 @@ def renewed(lock: T) -> T:
 
 
 @contextmanager
-def patiently(lock: RLock) -> Iterator[None]:
+def lock_with_timeout(lock: RLock) -> Iterator[None]:
     """Hold a lock that only avoids repeated work, or give up after a second and continue."""
-    held = lock.acquire(timeout=_PATIENCE)
+    held = lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS)
     try:
         yield
     finally:
@@ -253,12 +253,12 @@ def emit(target: str, **fields: object) -> None:
     _thread.listens = True
     try:
         for listener in _listeners[:]:
-            _tell(listener, target, texts)
+            _notify(listener, target, texts)
     finally:
         _thread.listens = False
 
 
-def _tell(listener: Listener, target: str, fields: dict[str, str]) -> None:
+def _notify(listener: Listener, target: str, fields: dict[str, str]) -> None:
     try:
         listener(target, fields)
     except Exception:

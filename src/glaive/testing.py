@@ -19,7 +19,7 @@ from glaive.errors import GlaiveError, StoreError
 from glaive.io.remote import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.io.wrapped import WrappedReader, WrappedStore
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.table.load import load_numbered, open_latest
 from glaive.types import ByteRange
 
@@ -101,7 +101,7 @@ class CountingStore(WrappedStore):
         super().__init__(store)
         self.log: list[Request] = []
         self._faults: list[tuple[Fault, int]] = []
-        self._lock = renewed(RLock())
+        self._lock = fork_safe(RLock())
 
     @property
     def requests(self) -> int:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from glaive.dataclass import dataclass
-from glaive.process import listen, renewed, stop_listening
+from glaive.process import fork_safe, listen, stop_listening
 
 # --- Set-up of logging, under the names of ``lance.log`` --------------------------------
 # glaive logs to the loggers ``glaive.…``, and configures no logger itself. ``LANCE_LOG`` has the
@@ -108,9 +108,9 @@ class TraceEvent:
 class _Handler(logging.Handler):
     """Handler that passes log records to a function."""
 
-    def __init__(self, receive: Callable[[logging.LogRecord], None]) -> None:
+    def __init__(self, on_record: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(get_log_level())
-        self._receive = receive
+        self._receive = on_record
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -124,8 +124,8 @@ _levels: list[int] = []
 """Levels of the logger before it got the level of a handler."""
 
 
-def _listen(receive: Callable[[logging.LogRecord], None]) -> None:
-    handler = _Handler(receive)
+def _listen(on_record: Callable[[logging.LogRecord], None]) -> None:
+    handler = _Handler(on_record)
     logger = logging.getLogger("glaive")
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > handler.level:
@@ -140,16 +140,16 @@ def capture_trace_events(callback: Callable[[TraceEvent], None]) -> None:
     ``LANCE_LOG`` has the lowest level. :func:`shutdown_tracing` ends the calls.
     """
 
-    def receive(record: logging.LogRecord) -> None:
+    def on_record(record: logging.LogRecord) -> None:
         message = record.getMessage()
         args = {"message": message, "level": record.levelname}
         callback(TraceEvent(record.name, message, args))
 
-    def hear(target: str, fields: dict[str, str]) -> None:
+    def on_event(target: str, fields: dict[str, str]) -> None:
         callback(TraceEvent(target, "", fields))
 
-    _listen(receive)
-    listen(hear)
+    _listen(on_record)
+    listen(on_event)
 
 
 def shutdown_tracing() -> None:
@@ -189,12 +189,12 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     with as_store_errors(str(path), "write"):
         out = path.open("w", encoding="utf-8")
     out.write("[")
-    lock, written = renewed(threading.RLock()), 0
+    lock, written = fork_safe(threading.RLock()), 0
 
-    def receive(record: logging.LogRecord) -> None:
+    def on_record(record: logging.LogRecord) -> None:
         write({"name": record.getMessage(), "cat": record.name, "ts": record.created * 1e6})
 
-    def hear(target: str, fields: dict[str, str]) -> None:
+    def on_event(target: str, fields: dict[str, str]) -> None:
         name = fields.get("event") or fields.get("type", target)
         write({"name": name, "cat": target, "ts": time.time() * 1e6, "args": fields})
 
@@ -212,7 +212,7 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
                 with as_store_errors(str(path), "write"), out:
                     out.write("\n]\n")
 
-    _listen(receive)
-    listen(hear)
+    _listen(on_record)
+    listen(on_event)
     _handlers[-1].close = finish  # type: ignore[method-assign]  # ends the file with the handler
     atexit.register(finish)

@@ -83,7 +83,7 @@ def blob_field(
 # ``lance.blob.v2``. Later formats have no pages for the first kind of blobs.
 
 _FIRST, _NAME = BLOB.encode(), EXTENSION_NAME.encode()
-_SHORT = 2
+_REQUIRED = 2
 """Members that every blob storage has: data and uri."""
 
 
@@ -102,7 +102,7 @@ def _with_blob_type(field: pa.Field[Any]) -> pa.Field[Any]:
     if metadata.get(_FIRST) == b"true" and _is_bytes(data_type):
         del metadata[_FIRST]
         metadata[_NAME] = BLOB_V2.encode()
-        return pa.field(field.name, pa.struct(list(LOGICAL)[:_SHORT]), field.nullable, metadata)
+        return pa.field(field.name, pa.struct(list(LOGICAL)[:_REQUIRED]), field.nullable, metadata)
     if pa.types.is_struct(data_type) and not isinstance(data_type, pa.BaseExtensionType):
         members = [_with_blob_type(member) for member in data_type]
         if any(member is not other for member, other in zip(members, data_type, strict=True)):
@@ -124,7 +124,7 @@ def can_become_blobs(data_type: Any) -> bool:
     names = [field.name for field in LOGICAL]
     if not pa.types.is_struct(data_type):
         return False
-    return [field.name for field in data_type] in (names, names[:_SHORT])
+    return [field.name for field in data_type] in (names, names[:_REQUIRED])
 
 
 def as_blobs(array: Any, field: pa.Field[Any]) -> Any:
@@ -274,7 +274,7 @@ class BlobColumn:
 Rows = Mapping[str, object]
 """``ids``, ``addresses`` and ``indices``; exactly one has values."""
 
-_PARTS = 3
+_RANGE_PARTS = 3
 
 
 def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> list[BlobFile | None]:
@@ -320,7 +320,7 @@ def read_ranges(
     """Return parts of values. Raises as :func:`take_blobs` does, and for parts out of range."""
     if selector not in ("ids", "addresses", "indices"):
         raise OptionError(f"selector: expected ids, addresses or indices, found {selector!r}")
-    wrong = next((request for request in requests if len(request) != _PARTS), None)
+    wrong = next((request for request in requests if len(request) != _RANGE_PARTS), None)
     if wrong is not None:
         raise OptionError(f"requests: expected (row, offset, length), found {wrong!r}")
     selected = select_rows(views, **{selector: [row for row, _, _ in requests]})

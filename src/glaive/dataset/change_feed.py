@@ -219,9 +219,9 @@ class _Names(NamedTuple):
                 there = by_name.get(field.name)
             if there is not None:
                 children = tuple(self.of(there.children, field.children))
-                made.append(_called(field, there.name, children))
+                made.append(_with_name(field, there.name, children))
             elif field.name in by_name:
-                made.append(_called(field, f"{field.name}:{field.id}", field.children))
+                made.append(_with_name(field, f"{field.name}:{field.id}", field.children))
             else:
                 made.append(field)
         return made
@@ -239,7 +239,7 @@ class _Names(NamedTuple):
                 )
 
 
-def _called(field: Field, name: str, children: tuple[Field, ...]) -> Field:
+def _with_name(field: Field, name: str, children: tuple[Field, ...]) -> Field:
     if field.name == name and field.children == children:
         return field
     return replace(field, name=name, children=children)
@@ -392,7 +392,7 @@ def _rewritten(
     return np.isin(rows, offsets_of(rewritten.offsets, here.manifest.where))
 
 
-_KEPT_VERSIONS: Final = 4
+_MAX_OPEN_VERSIONS: Final = 4
 """Versions to keep open: adjacent tasks read the same two."""
 
 _BATCH_BYTES: Final = 8 << 20
@@ -506,7 +506,7 @@ class ChangeReader:
     def _version(self, version: int) -> OpenedVersion:
         opened = self._versions.get(version)
         if opened is None:
-            while len(self._versions) >= _KEPT_VERSIONS:
+            while len(self._versions) >= _MAX_OPEN_VERSIONS:
                 del self._versions[next(iter(self._versions))]
             opened = self._dataset.at(version)
             self._versions[version] = opened
@@ -640,7 +640,7 @@ def _repeated(value: object, column: int, rows: int) -> Any:
 # --- Changes between two versions: transactions, and inserted, updated and deleted rows -
 
 _IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64())])
-_BATCH: Final = 1024 * 1024
+_IDS_PER_BATCH: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -708,8 +708,8 @@ class DatasetDelta:
         deleted = before[~np.isin(before, after)]
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for start in range(0, len(deleted), _BATCH):
-                ids: Any = pa.array(deleted[start : start + _BATCH])
+            for start in range(0, len(deleted), _IDS_PER_BATCH):
+                ids: Any = pa.array(deleted[start : start + _IDS_PER_BATCH])
                 yield pa.RecordBatch.from_arrays([ids], schema=_IDS)
 
         return pa.RecordBatchReader.from_batches(_IDS, batches())

@@ -252,7 +252,7 @@ def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> list[Ch
     """Return tasks that read the changes of a commit; ``others`` as in plan_net."""
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
-    if commit.operation == "rewrite" and _has_as_many(commit.before, commit.after):
+    if commit.operation == "rewrite" and _has_equal_counts(commit.before, commit.after):
         return []  # the fragments show the changes of other operations
     return _Comparison(commit.before, commit.after, commit, others).tasks()
 
@@ -298,7 +298,7 @@ def plan_snapshot(manifest: Manifest) -> list[ChangeTask]:
     return _replaced(None, manifest)
 
 
-def _has_as_many(before: Manifest, after: Manifest) -> bool:
+def _has_equal_counts(before: Manifest, after: Manifest) -> bool:
     """Return whether two versions have equally many rows; old manifests may lack the numbers."""
     counts = before.count_rows(), after.count_rows()
     return None in counts or counts[0] == counts[1]
@@ -425,7 +425,7 @@ class _Comparison:
             if not _is_same(old, new):
                 others.append((at_before, at_after))
                 continue
-            if old.files != new.files and self._homes(old) != self._homes(new):
+            if old.files != new.files and self._field_files(old) != self._field_files(new):
                 rewritten = self._rewritten(old, new)
                 lost.append((at_before, old.physical_rows, rewritten))
                 gained.append((at_after, new.physical_rows, rewritten))
@@ -445,7 +445,7 @@ class _Comparison:
             self._added = np.union1d(self._added, after)
         return lost, gained
 
-    def _homes(self, fragment: table_pb2.DataFragment) -> dict[int, tuple[str, int | None]]:
+    def _field_files(self, fragment: table_pb2.DataFragment) -> dict[int, tuple[str, int | None]]:
         """Return the file of each field that both schemas have."""
         return {
             field: (file.path, file.base_id if file.HasField("base_id") else None)
@@ -458,9 +458,9 @@ class _Comparison:
         """Find the rows with rewritten values."""
         if _updates(old) != _updates(new):
             return RewrittenRows(by_version=True)
-        return RewrittenRows(offsets=self._stated_offsets(new.id))
+        return RewrittenRows(offsets=self._recorded_offsets(new.id))
 
-    def _stated_offsets(self, fragment_id: int) -> bytes | None:
+    def _recorded_offsets(self, fragment_id: int) -> bytes | None:
         """Return the rows that the transaction records as rewritten, or None."""
         message = self._update
         if message is None:

@@ -96,7 +96,7 @@ _TRACKED: Final = pa.schema(
         pa.field("type", _KINDS, nullable=False),
     ]
 )
-_BATCH: Final = 8192
+_FILES_PER_BATCH: Final = 8192
 
 
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
@@ -138,7 +138,7 @@ def tracked_files(
 
 def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
-        while batch := list(islice(rows, _BATCH)):
+        while batch := list(islice(rows, _FILES_PER_BATCH)):
             columns: list[Any] = [
                 _array(values, field.type)
                 for values, field in zip(zip(*batch, strict=True), schema, strict=True)
@@ -205,7 +205,7 @@ def drop_dataset(
     paths = [path for path in paths if can_be_deleted(store, path)]
     links = dict.fromkeys(link for link in store.links("") if can_be_deleted(store, link))
     for link in links:
-        paths += _files_behind(store, link)
+        paths += _linked_files(store, link)
     if newest is not None and store.is_remote:
         paths += _unlisted_files(store, newest, paths)
     if register_of(store) is not None:
@@ -259,7 +259,7 @@ def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
             )
 
 
-def _files_behind(store: ObjectStore, link: str) -> list[str]:
+def _linked_files(store: ObjectStore, link: str) -> list[str]:
     """Return files of the dataset in a symlinked folder that may be deleted."""
     reason = store.link_out(link)
     if reason is not None:

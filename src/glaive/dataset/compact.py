@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 Flags: TypeAlias = NDArray[np.bool_]
 
 _MAX_ROWS: Final = 2**63 - 1
-_MOST_ADDED: Final = 100_000
+_MAX_ADDED_FILES: Final = 100_000
 """Maximum of files that a compaction may write beyond those it replaces: some minutes of work."""
 
 
@@ -119,10 +119,10 @@ def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> 
         max(0, int(starts[group.stop] - starts[group.start]) // target - len(group))
         for group in groups
     )
-    if added > _MOST_ADDED:
+    if added > _MAX_ADDED_FILES:
         raise OptionError(
             f"target_rows_per_fragment: {target} rows a fragment make {added:,} files more than "
-            f"there are; expected {_MOST_ADDED:,} at most. Give a larger one; without one, "
+            f"there are; expected {_MAX_ADDED_FILES:,} at most. Give a larger one; without one, "
             f"{CONFIG_PREFIX}target_rows_per_fragment of the table's configuration applies"
         )
 

@@ -207,8 +207,6 @@ class CompactionKeywords(TypedDict, total=False):
 
 # --- The uncommitted result of a compaction task ----------------------------------------
 
-_MAX_64: Final = 2**64 - 1
-
 
 class JsonValue:
     """A value that can be sent to other processes as JSON."""
@@ -323,7 +321,7 @@ class RewriteResult(JsonValue):
 
 def read_number(values: Any, name: str) -> int:
     """Return the entry of this name, a version or a count."""
-    return checked_integer(values[name], name, _MAX_64)
+    return checked_integer(values[name], name)
 
 
 def read_fragments(documents: Iterable[str]) -> tuple[Fragment, ...]:
@@ -418,12 +416,12 @@ def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> byt
 def _live_parts(dataset: OpenedVersion, fragment: Fragment) -> Iterator[Int64s]:
     """Yield offsets of the live rows of a fragment, in parts that fit into memory."""
     live = dataset.snapshot.live_rows(fragment)
-    for start in range(0, fragment.physical_rows, _ROWS_AT_ONCE):
-        stop = min(fragment.physical_rows, start + _ROWS_AT_ONCE)
+    for start in range(0, fragment.physical_rows, _MAX_LISTED_ROWS):
+        stop = min(fragment.physical_rows, start + _MAX_LISTED_ROWS)
         yield np.arange(start, stop) if live is None else live.among(start, stop)
 
 
-_ROWS_AT_ONCE = 1 << 20
+_MAX_LISTED_ROWS = 1 << 20
 """Maximum rows whose addresses are listed at a time: few bytes may encode billions of rows."""
 
 

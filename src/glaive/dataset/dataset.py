@@ -40,7 +40,7 @@ from glaive.format.manifest import Feature, Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import IOStats, ObjectStore
 from glaive.options import shows
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
 
-_MOVING = renewed(RLock())
+_MOVING = fork_safe(RLock())
 """Lock, held while a dataset moves from one version to another."""
 
 _BY_POSITION = (

@@ -80,7 +80,7 @@ class InnerFragment:
 
 # --- Uncommitted fragments from rows, or from an existing file --------------------------
 
-_ALL_ROWS = 2**62
+_UNLIMITED = 2**62
 """Limit of rows and bytes: larger than any file."""
 
 
@@ -105,8 +105,8 @@ def create_fragment(
         place,
         schema,
         mode="overwrite" if mode == "create" else mode,
-        max_rows_per_file=_ALL_ROWS,
-        max_bytes_per_file=_ALL_ROWS,
+        max_rows_per_file=_UNLIMITED,
+        max_bytes_per_file=_UNLIMITED,
         **given,
     )
     if not made:

@@ -52,9 +52,10 @@ if TYPE_CHECKING:
 
 # --- ``Bitmap``: a compressed set of small integers; pylance calls it ``lance.bitmap``
 
-_HIGHEST = 2**32 - 1
+_MAX_UINT32: Final = 2**32 - 1
+_MAX_UINT64: Final = 2**64 - 1
 
-_SHOWN = 1_000
+_MAX_SHOWN = 1_000
 """Maximum number of integers to show: a few bytes may encode billions."""
 
 
@@ -81,7 +82,7 @@ class Bitmap(MutableSet[int]):
         self._bits: Any = _bits(() if values is None else values)
 
     def __contains__(self, value: object) -> bool:
-        return isinstance(value, int) and 0 <= value <= _HIGHEST and value in self._bits
+        return isinstance(value, int) and 0 <= value <= _MAX_UINT32 and value in self._bits
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._bits)
@@ -95,7 +96,7 @@ class Bitmap(MutableSet[int]):
         return super().__eq__(other)
 
     def __repr__(self) -> str:
-        shown = [*map(str, islice(self._bits, _SHOWN)), *["…"][: len(self) > _SHOWN]]
+        shown = [*map(str, islice(self._bits, _MAX_SHOWN)), *["…"][: len(self) > _MAX_SHOWN]]
         return f"Bitmap({{{', '.join(shown)}}})"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -159,7 +160,7 @@ def _integer(value: Any) -> int:
     number = int(value) if isinstance(value, bool) else integer_of(value)
     if number is None:
         raise OptionError(f"Bitmap: expected integers, found {value!r:.60}")
-    if not 0 <= number <= _HIGHEST:
+    if not 0 <= number <= _MAX_UINT32:
         raise OptionError(f"Bitmap values must fit in an unsigned 32-bit integer, got {number}")
     return number
 
@@ -167,11 +168,9 @@ def _integer(value: Any) -> int:
 # --- Data files and deletion files as values that users construct, change and send ------
 
 _KINDS = ("array", "bitmap")
-_MAX_32 = 2**32 - 1
-_MAX_64 = 2**64 - 1
 
 
-def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> int:
+def checked_integer(value: object, name: str, highest: int = _MAX_UINT64, lowest: int = 0) -> int:
     """Return the value as an integer within bounds.
 
     Raises
@@ -306,7 +305,7 @@ class DataFile:
             for attribute in ("fields", "column_indices")
         )
         major, minor = (
-            checked_integer(number, f"format version of {name}", _MAX_32)
+            checked_integer(number, f"format version of {name}", _MAX_UINT32)
             for number in (self.file_major_version, self.file_minor_version)
         )
         file = stored.DataFile(
@@ -314,8 +313,8 @@ class DataFile:
             fields=fields,
             column_indices=columns,
             version=stored.storage_version(major, minor),
-            size=_optional(self.file_size_bytes, f"size of {name}", _MAX_64),
-            base_id=_optional(self.base_id, f"base_id of {name}", _MAX_32),
+            size=_optional(self.file_size_bytes, f"size of {name}", _MAX_UINT64),
+            base_id=_optional(self.base_id, f"base_id of {name}", _MAX_UINT32),
         )
         try:
             file.columns()  # no version with this file could be read
@@ -382,10 +381,10 @@ class DeletionFile:
         owner = "of a deletion file"
         return stored.DeletionFile(
             bitmap=self.file_type == "bitmap",
-            read_version=checked_integer(self.read_version, f"read_version {owner}", _MAX_64),
-            number=checked_integer(self.id, f"id {owner}", _MAX_64),
-            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {owner}", _MAX_64),
-            base_id=_optional(self.base_id, f"base_id {owner}", _MAX_32),
+            read_version=checked_integer(self.read_version, f"read_version {owner}"),
+            number=checked_integer(self.id, f"id {owner}"),
+            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {owner}", _MAX_UINT64),
+            base_id=_optional(self.base_id, f"base_id {owner}", _MAX_UINT32),
         )
 
     def path(self, fragment_id: int, base_uri: str | None = None) -> str:

@@ -219,7 +219,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
 # --- Versions, schemas and commits as strings, for people who debug ---------------------
 
 _INDENT = "    "
-_LONGEST = 500
+_MAX_TEXT_CHARACTERS = 500
 
 
 def format_schema(dataset: LanceDataset) -> str:
@@ -354,7 +354,7 @@ def _text(value: Any, depth: int) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_TEXT_CHARACTERS else f"{text[:_MAX_TEXT_CHARACTERS]}…"
 
 
 # --- Check a version: each fragment and each index independently, with remedies ---------

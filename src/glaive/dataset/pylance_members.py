@@ -45,8 +45,8 @@ def _derived(own_class: Hashable, name: str) -> type:
 
 def _shown(name: str, self: Any) -> type:
     cls: Any = type(self)
-    asked = "pyarrow._dataset" in sys.modules or "duckdb" in sys.modules
-    return _derived(cls, name) if asked else cls
+    is_loaded = "pyarrow._dataset" in sys.modules or "duckdb" in sys.modules
+    return _derived(cls, name) if is_loaded else cls
 
 
 def class_for_arrow(name: str) -> Any:

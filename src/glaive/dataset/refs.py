@@ -92,7 +92,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
         try:
             known = refs.read_branch(root, branch)
         except RefNotFoundError:
-            if not _has_rest(root, branch):
+            if not _has_files(root, branch):
                 raise
     _refuse_used(root, branch)
     refs.delete_branch_file(root, branch)
@@ -185,7 +185,7 @@ def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Seque
     return list(filter(is_own, files))
 
 
-def _has_rest(root: ObjectStore, branch: str) -> bool:
+def _has_files(root: ObjectStore, branch: str) -> bool:
     """Return whether files of a branch exist, which may lack a ref. Two or three requests."""
     store = branch_store(root, branch)
     try:
@@ -660,7 +660,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     source = _source(dataset, reference)
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
-    manifest = _unfinished(source, target, clone) or _begun_branch(root, source, target, clone)
+    manifest = _unfinished(source, target, clone) or _begin_branch(root, source, target, clone)
     parent = name_in(root, source.store, source.branch)
     chain = () if parent is None else read_branch(root, parent).identifier
     version = source.manifest.version
@@ -680,11 +680,11 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         _check_parent(root, parent, source, name)
     if find_object(target, manifest_path(version, manifest.scheme)) is None:
         # A deletion that found no ref of the branch yet has deleted it.
-        manifest = _begun_branch(root, source, target, clone)
+        manifest = _begin_branch(root, source, target, clone)
     return Referenced(name, target, manifest)
 
 
-def _begun_branch(
+def _begin_branch(
     root: ObjectStore, source: Referenced, target: ObjectStore, clone: Clone
 ) -> Manifest:
     """Commit the first version of a branch.
@@ -695,7 +695,7 @@ def _begun_branch(
         Versions of a branch of this name exist. While the branch is created, its ref is missing.
     """
     try:
-        return _begun(source, target, clone)
+        return _begin(source, target, clone)
     except DatasetExistsError as error:
         name = clone.branch_name
         raise RefExistsError(
@@ -770,7 +770,7 @@ def clone_shallow(
     """Create a dataset that refers to the files of another."""
     source = _source(dataset, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
-    manifest = _begun(source, target, _clone(source, shallow=True))
+    manifest = _begin(source, target, _clone(source, shallow=True))
     # Cloning a dataset implies permission to read its files.
     root = root_store(source.store, source.branch)
     base = DatasetBasePath(root.uri, is_dataset_root=True)
@@ -788,7 +788,7 @@ def clone_deep(
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     refuse_dataset(target)
     copy_files(source.store, source.manifest, target)
-    return target, _begun(source, target, _clone(source, shallow=False))
+    return target, _begin(source, target, _clone(source, shallow=False))
 
 
 def _source(dataset: OpenedVersion, reference: object) -> Referenced:
@@ -837,5 +837,5 @@ def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> C
     )
 
 
-def _begun(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest:
+def _begin(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest:
     return begin_clone(source.store, source.manifest, target, clone)

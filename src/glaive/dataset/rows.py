@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 # --- Sets of rows, by fragment: bitmaps of at most about one bit per row
 
-_WAITING_ROWS: Final = 1 << 18
+_MAX_PENDING_ROWS: Final = 1 << 18
 """Rows that wait as given before they go to the sets of their fragments."""
 
 
@@ -71,8 +71,8 @@ class RowsByFragment(Mapping[int, Offsets]):
     """
 
     def __init__(self) -> None:
-        self._waiting: list[NDArray[np.uint64]] = []
-        self._waiting_rows = 0
+        self._pending: list[NDArray[np.uint64]] = []
+        self._pending_rows = 0
         self._parts: dict[int, Any] = {}  # roaring bitmaps
 
     def __getstate__(self) -> dict[int, Any]:
@@ -87,9 +87,9 @@ class RowsByFragment(Mapping[int, Offsets]):
         """Add rows, in any order; rows may be in the set already."""
         if not len(addresses):
             return
-        self._waiting.append(addresses)
-        self._waiting_rows += len(addresses)
-        if self._waiting_rows >= _WAITING_ROWS:
+        self._pending.append(addresses)
+        self._pending_rows += len(addresses)
+        if self._pending_rows >= _MAX_PENDING_ROWS:
             self._settle()
 
     def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
@@ -161,8 +161,8 @@ class RowsByFragment(Mapping[int, Offsets]):
         return len(self._parts)
 
     def _settle(self) -> None:
-        if self._waiting:
-            waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+        if self._pending:
+            waiting, self._pending, self._pending_rows = self._pending, [], 0
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
             for fragment_id, offsets in _by_fragment(rows).items():
                 self.add_offsets(fragment_id, offsets)
@@ -340,10 +340,10 @@ def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
 # --- Rows that a filter selects, as offsets per fragment; and ``dataset.delete`` --------
 # A deletion rewrites no data file. Its tasks find the rows and write deletion files.
 
-_FEW_FRAGMENTS: Final = 64
+_FRAGMENTS_PER_TASK: Final = 64
 """Maximum fragments whose deletion files one process writes."""
 
-_MOST_TASKS: Final = 4096
+_MAX_TASKS: Final = 4096
 """Approximate maximum of tasks that write deletion files; more fragments make larger tasks."""
 
 
@@ -475,7 +475,7 @@ class DeleteRowsTask:
 
 def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> DeletedRows:
     """Write deletion files for these rows: here, or in tasks if there are many fragments."""
-    if len(rows) <= _FEW_FRAGMENTS:
+    if len(rows) <= _FRAGMENTS_PER_TASK:
         return delete_rows(dataset, rows)
     tasks = delete_rows_tasks(dataset.manifest.version, rows)
     return DeletedRows.joined(job.runner.run(dataset, tasks))
@@ -483,7 +483,7 @@ def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> D
 
 def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask]:
     """Return tasks that each delete the rows of some fragments."""
-    fragments = max(_FEW_FRAGMENTS, math.ceil(len(rows) / _MOST_TASKS))
+    fragments = max(_FRAGMENTS_PER_TASK, math.ceil(len(rows) / _MAX_TASKS))
     return [DeleteRowsTask(version, part) for part in rows.divided(fragments)]
 
 

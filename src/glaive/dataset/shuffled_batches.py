@@ -24,7 +24,7 @@ from glaive.options import integer
 from glaive.scan.projection import ROW_ID, refuse_reserved_names
 from glaive.types import Int64s, integer_of
 
-_ORDER_BYTES = 32
+_ORDER_BYTES_PER_PART = 32
 """Memory per part to make an order, in bytes."""
 
 _WINDOW_BYTES = 256 * 2**20
@@ -95,7 +95,7 @@ def check_order(parts: int, option: str) -> None:
     LimitError
         The order has too many parts; the message names the option that reduces them.
     """
-    most = settings.max_decoded_bytes_per_page // _ORDER_BYTES
+    most = settings.max_decoded_bytes_per_page // _ORDER_BYTES_PER_PART
     if parts > most:
         raise LimitError(
             f"an order of {parts} parts of the dataset; at most {most} are put in an order at "
@@ -178,7 +178,7 @@ def shuffled_batches(
 MAX_ROWS: Final = 2**62
 """Maximum rows of a batch, or another part of a dataset."""
 
-_HIGHEST: Final = 2**128 - 1
+_MAX_SEED: Final = 2**128 - 1
 """Maximum of a seed, as NumPy draws such seeds."""
 
 
@@ -202,12 +202,12 @@ class Sharded:
         self._rank = rank
         self._world_size = world_size
         self._randomize = randomize
-        self._seed = checked_integer(seed, "seed", _HIGHEST)
+        self._seed = checked_integer(seed, "seed", _MAX_SEED)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the pass. Each pass has its own order, equal in all processes."""
-        self._epoch = checked_integer(epoch, "epoch", _HIGHEST)
+        self._epoch = checked_integer(epoch, "epoch", _MAX_SEED)
 
     @property
     def epoch(self) -> int | None:

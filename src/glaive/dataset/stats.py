@@ -67,8 +67,8 @@ def slice_length(start: int, end: int) -> int:
 
 # --- Values as short strings, for tables that people read -------------------------------
 
-_CHARACTERS: Final = 60
-_LIST_ITEMS: Final = 3
+_MAX_CHARACTERS: Final = 60
+_MAX_LIST_ITEMS: Final = 3
 
 
 def short_texts(values: Any) -> list[str]:
@@ -85,11 +85,11 @@ def short_texts(values: Any) -> list[str]:
 
 
 def _of_items(items: Any) -> str:
-    return _in_brackets(short_texts(items[:_LIST_ITEMS]), len(items))
+    return _in_brackets(short_texts(items[:_MAX_LIST_ITEMS]), len(items))
 
 
 def _in_brackets(shown: Iterable[str], count: int) -> str:
-    more = f", … {count:,} items" if count > _LIST_ITEMS else ""
+    more = f", … {count:,} items" if count > _MAX_LIST_ITEMS else ""
     return f"[{', '.join(shown)}{more}]"
 
 
@@ -99,10 +99,10 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):  # of an extension type
-        return _in_brackets(map(_short, value[:_LIST_ITEMS]), len(value))
+        return _in_brackets(map(_short, value[:_MAX_LIST_ITEMS]), len(value))
     text = f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
     text = text.replace("\r", "\\r").replace("\n", "\\n")
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class LanceStats:
 
 # --- Tables that notebooks show for datasets, scans, fragments and versions -------------
 
-_MOST_FILES = 64
+_MAX_FILES = 64
 """Maximum number of data files for which a notebook shows bytes by column."""
 
 
@@ -214,7 +214,7 @@ def dataset_html(snapshot: Snapshot, uri: str) -> str:
         f"format {manifest.data_format}"
     )
     sizes: dict[int, int] = {}
-    if manifest.num_fragments <= _MOST_FILES:
+    if manifest.num_fragments <= _MAX_FILES:
         stats = LanceStats(snapshot).data_stats()
         sizes = {one.id: one.bytes_on_disk for one in stats.fields}
     return _columns(title, manifest.schema, sizes)

@@ -26,7 +26,7 @@ from glaive.types import UInt64s
 #
 # Specification: "Row ids" in ``docs/format``.
 
-_WINDOW = 1 << 18
+_WINDOW_ROWS = 1 << 18
 """Number of rows whose ids are decoded at a time."""
 
 
@@ -52,8 +52,8 @@ class IdRuns(NamedTuple):
 
 
 def _windows(values: RowValues) -> Iterator[tuple[int, int, UInt64s]]:
-    for begin in range(0, values.rows, _WINDOW):
-        end = min(values.rows, begin + _WINDOW)
+    for begin in range(0, values.rows, _WINDOW_ROWS):
+        end = min(values.rows, begin + _WINDOW_ROWS)
         yield begin, end, values.between(begin, end)
 
 

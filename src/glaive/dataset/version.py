@@ -163,7 +163,7 @@ def warn_deprecated(words: str, above: int = 1) -> None:
 _FORMATS: Final = {".csv": "CSV", ".json": "JSON", ".jsonl": "JSON", ".parquet": "Parquet"}
 """Formats of files that ``glaive convert`` reads, by file extension."""
 
-_MANY: Final = 100
+_MAX_FOLDERS: Final = 100
 """Maximum number of folders to search for files of other formats."""
 
 
@@ -195,7 +195,7 @@ def find(
     except Exception as error:
         emit(DATASETS, status="error", **about)
         if type(error) in (DatasetNotFoundError, StoreError) and uri is not None:
-            instead = _found_instead(os.fspath(uri).removeprefix("file://"))
+            instead = _similar_paths(os.fspath(uri).removeprefix("file://"))
             if instead:
                 raise DatasetNotFoundError(
                     f"Dataset at path {uri} was not found{instead}"
@@ -207,7 +207,7 @@ def find(
     return found
 
 
-def _found_instead(uri: str) -> str:
+def _similar_paths(uri: str) -> str:
     """Name the file found at a local path, or datasets with a similar name; may be empty."""
     from difflib import get_close_matches
     from pathlib import Path
@@ -222,7 +222,7 @@ def _found_instead(uri: str) -> str:
             if kind is not None:
                 return f": it is a {kind} file. Convert it: glaive convert {place} {target}"
             return ": it is a file, and a dataset is a folder. glaive inspect shows files of Lance"
-        for folder, _, files in islice(os.walk(place), _MANY):
+        for folder, _, files in islice(os.walk(place), _MAX_FOLDERS):
             if Path(folder).name.startswith((".", "_")):  # such as _versions of a damaged dataset
                 continue
             for kind in filter(None, (_FORMATS.get(Path(name).suffix.lower()) for name in files)):

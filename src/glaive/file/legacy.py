@@ -53,7 +53,7 @@ from glaive.format.wire import parse
 from glaive.io.store import BytesLike, ObjectStore, RangeReader
 from glaive.io.wrapped import PAD, AlignedSink
 from glaive.kernels.match import list_rows
-from glaive.process import patiently, renewed
+from glaive.process import fork_safe, lock_with_timeout
 from glaive.types import ByteRange, FormatVersion, Int64s, RowRange, Where, as_array, items_of
 
 # --- Read a 0.1 file: metadata, schema, page table and statistics, each when it is needed
@@ -217,7 +217,7 @@ class LegacyFile:
         self._bounds: dict[int, PageBounds | None] = {}
         self._tables: dict[tuple[int, int, int], Int64s] = {}
         self._items: dict[int, float] = {}
-        self._lock = renewed(RLock())
+        self._lock = fork_safe(RLock())
 
     # ------------------------------------------------------------------ metadata
 
@@ -366,7 +366,7 @@ class LegacyFile:
         A damaged file may give one location to two tables with different numbers of batches.
         """
         keys = {number: (table, batches, number) for number in numbers}
-        with patiently(self._lock):
+        with lock_with_timeout(self._lock):
             wanted = sorted(number for number, key in keys.items() if key not in self._tables)
             if wanted and not batches:
                 empty = np.zeros((0, 2), np.int64)
@@ -441,7 +441,7 @@ class LegacyFile:
 
         def pages(_: Field, bits: int, more: int) -> Pages:
             found = self._pages(entry, bits, more, where)
-            with patiently(self._lock):
+            with lock_with_timeout(self._lock):
                 self._count_bytes(self._items, column, found)
             return found
 

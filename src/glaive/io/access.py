@@ -47,7 +47,7 @@ from glaive.io.location import (
 from glaive.io.storage_options import PERMISSIONS, full_names, normalise_options, read_switch
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.wrapped import WrappedReader, WrappedStore
-from glaive.process import now_ns, renewed
+from glaive.process import fork_safe, now_ns
 from glaive.types import ByteRange
 
 # --- Open the store of a path or URI ----------------------------------------------------
@@ -208,7 +208,7 @@ class RenewedStore(WrappedStore):
     def __init__(
         self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None, folder: str = ""
     ) -> None:
-        self._uri, self._options, self._lock = uri, options, renewed(RLock())
+        self._uri, self._options, self._lock = uri, options, fork_safe(RLock())
         self._folder, self._next = folder, 0.0
         store = self._opened(options) if store is None else store
         self._now, self._first = (store, 0), store.reached_by

@@ -8,7 +8,7 @@ from contextlib import suppress
 from threading import RLock
 from typing import Generic, TypeVar
 
-from glaive.process import renewed
+from glaive.process import fork_safe
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -30,7 +30,7 @@ class ByteCache(Generic[K, V]):
         self.budget = budget
         self.size = self.hits = self.misses = 0
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = renewed(RLock())
+        self._lock = fork_safe(RLock())
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -50,7 +50,7 @@ from glaive.io.remote import (
 )
 from glaive.io.storage_options import Connection, StoreKind, read_options
 from glaive.io.store import BytesLike, IoCounters, ObjectMeta, ObjectStore, PutMode, byte_views
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.types import ByteRange
 
 # --- Exceptions of the client of object stores when a request fails ----------------------
@@ -635,7 +635,7 @@ _KINDS: Mapping[str, StoreKind] = {
 _logger = logging.getLogger(__name__)
 _CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _memories: dict[str, MemoryStore] = {}
-_memories_lock = renewed(RLock())
+_memories_lock = fork_safe(RLock())
 
 
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:

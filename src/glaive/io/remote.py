@@ -18,7 +18,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import StoreError
 from glaive.io.failures import MAX_OBJECT_BYTES, too_large
 from glaive.io.store import ALIGNMENT, BytesLike, ObjectMeta, ObjectStore, byte_views
-from glaive.process import fraction, renewed, sleep
+from glaive.process import fork_safe, fraction, sleep
 from glaive.types import ByteRange
 
 # --- Byte ranges: join adjacent ranges into few requests, and split the responses -------
@@ -250,7 +250,7 @@ class RequestLimit:
         self._in_flight: dict[int, int] = {}
         """Number of active requests by thread."""
         self._new_lock()
-        renewed(self)
+        fork_safe(self)
 
     def _new_lock(self) -> None:
         # Avoid a condition: Ctrl-C may interrupt its Python code after it took the lock.

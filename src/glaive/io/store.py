@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import GlaiveError, ObjectNotFoundError, StoreError
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.types import ByteRange
 
 # --- Counts of the operations and bytes read and written through a store ----------------
@@ -64,7 +64,7 @@ class IoCounters:
     __slots__ = ("_counts", "_lock")
 
     def __init__(self) -> None:
-        self._lock = renewed(RLock())
+        self._lock = fork_safe(RLock())
         self._counts = (0, 0, 0, 0)
 
     def add(self, reads: int = 0, bytes_read: int = 0, writes: int = 0, written: int = 0) -> None:

@@ -13,7 +13,7 @@ from pyarrow import Buffer
 
 from glaive.config import settings
 from glaive.errors import CorruptFileError
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.types import Flags, Int64s, Where, as_buffer
 
 # --- The buffers that kernels may access in a checked build: ``GLAIVE_KERNELS=checked`` -
@@ -32,7 +32,7 @@ MAX_REGIONS: Final = 4096
 REGIONS: Final[Int64s] = np.zeros(1 + _ENTRY * MAX_REGIONS, np.int64)
 """The number of registered buffers; then start, end and a writable flag for each of the last."""
 
-_LOCK: Final = renewed(Lock())
+_LOCK: Final = fork_safe(Lock())
 
 
 class UnsafeKernelError(AssertionError):

@@ -26,7 +26,7 @@ from glaive.format.paths import VERSIONS
 from glaive.io.access import answer_field, ask_for_table, check_kind, client_message, open_store
 from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
-from glaive.process import renewed
+from glaive.process import fork_safe
 from glaive.table.manifest_store import ManifestEntry, ManifestStore
 
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
@@ -504,7 +504,7 @@ class DynamoManifestStore:
 
 _clients: dict[tuple[Any, ...], Any] = {}
 """Clients by process and options: usable by all threads, but not after a fork."""
-_clients_lock = renewed(RLock())
+_clients_lock = fork_safe(RLock())
 
 
 def _connect(given: Mapping[str, str], table: str) -> Any:

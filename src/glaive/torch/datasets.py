@@ -41,7 +41,7 @@ from glaive.sampler import (
 from glaive.table.load import check_same
 from glaive.torch.batch_cache import BatchCache
 from glaive.torch.dist import get_mp_rank, get_mp_world_size, process_of_group
-from glaive.torch.tensors import Collate, for_sending, python_values, resized, to_tensor
+from glaive.torch.tensors import Collate, as_shared, python_values, resized, to_tensor
 
 # --- The blob columns of a dataset, whose values are read separately ---------------------
 
@@ -125,7 +125,7 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         return self.to_tensor_fn(batch)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch
 
 
@@ -150,7 +150,7 @@ def get_safe_loader(
         options["multiprocessing_context"] = torch.multiprocessing.get_context("spawn")
         options["persistent_workers"] = True
     if getattr(dataset, "to_tensor_fn", None) is not None:
-        options["collate_fn"] = _as_it_is
+        options["collate_fn"] = _unchanged
     loader = DataLoader(dataset, **(options | kwargs))
     if loader.num_workers:
         loader.collate_fn = Collate(loader.collate_fn)
@@ -473,7 +473,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             if self._to_tensor_fn is None:
                 yield columns
             else:
-                yield for_sending(
+                yield as_shared(
                     self._to_tensor_fn(
                         columns, hf_converter=self._hf_converter, use_blob_api=bool(self._blobs)
                     )
@@ -628,7 +628,7 @@ class _WithWorker:
     collate: Callable[[Any], Any]
 
     def __call__(self, item: Any) -> dict[str, Any]:
-        found: dict[str, Any] = for_sending({"worker": get_mp_rank(), "batch": self.collate(item)})
+        found: dict[str, Any] = as_shared({"worker": get_mp_rank(), "batch": self.collate(item)})
         return found
 
 
@@ -687,7 +687,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass, which starts at its beginning."""
-        self._go_to(self._beginning(epoch))
+        self._seek(self._beginning(epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the pass as plain values, after each returned batch.
@@ -715,7 +715,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         place.of_worker(0, self._shares)  # refuses another number of workers
         if not place.by_share:
             raise OptionError("load_state_dict: the state is of a dataset; load it there")
-        self._go_to(place)
+        self._seek(place)
 
     def __iter__(self) -> Iterator[Any]:
         if self._fresh:
@@ -735,10 +735,10 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
             turn = (share + 1) % self._shares
             self._place = PassState(start.epoch, 0, tuple(by_share), turn)
             yield batch
-        self._go_to(self._beginning(start.epoch + 1))
+        self._seek(self._beginning(start.epoch + 1))
         self._fresh = False
 
-    def _go_to(self, place: PassState) -> None:
+    def _seek(self, place: PassState) -> None:
         self._place, self._start, self._fresh = place, place, True
 
     def _beginning(self, epoch: int) -> PassState:
@@ -749,7 +749,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
 # Unlike the workers of a loader, the process stays the same in all passes. So data that the dataset
 # keeps, such as a cache, is reused.
 
-_PATIENCE = 5.0
+_STOP_TIMEOUT_SECONDS = 5.0
 """Seconds that the process has for its current item."""
 
 
@@ -893,9 +893,9 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         with suppress(OSError):  # it has ended
             items.send(None)
         items.close()  # a process that waits for space in the pipe continues
-        process.join(_PATIENCE)
+        process.join(_STOP_TIMEOUT_SECONDS)
         process.terminate()  # it may wait for an item forever
-        process.join(_PATIENCE)
+        process.join(_STOP_TIMEOUT_SECONDS)
         process.kill()  # it has the signal handlers of this process, which need not end it
         process.join()
 

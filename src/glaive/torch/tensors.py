@@ -174,13 +174,13 @@ def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
         ends = np.cumsum(lengths).tolist()
         rows: list[Any] = [flat[end - size : end] for end, size in zip(ends, lengths, strict=True)]
     else:
-        rows = cut_apart(flat, lengths) if lengths else []
+        rows = split_tensor(flat, lengths) if lengths else []
     if column.null_count:
-        rows = [row if there else None for row, there in zip(rows, _present(column), strict=True)]
+        rows = [row if there else None for row, there in zip(rows, _validity(column), strict=True)]
     return rows
 
 
-def cut_apart(tensor: Any, lengths: list[int]) -> list[Any]:
+def split_tensor(tensor: Any, lengths: list[int]) -> list[Any]:
     """Split a tensor into consecutive parts that share its memory.
 
     PyTorch treats the parts of ``torch.split`` as one tensor. If you change one of them in place,
@@ -189,7 +189,7 @@ def cut_apart(tensor: Any, lengths: list[int]) -> list[Any]:
     return list(torch.unsafe_split_with_sizes(tensor, lengths))
 
 
-def _present(column: Any) -> list[bool]:
+def _validity(column: Any) -> list[bool]:
     there: list[bool] = column.is_valid().to_pylist()
     return there
 
@@ -198,7 +198,7 @@ def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
     """Return a tensor of one dimension, or ``None``."""
     kind = values.type
     if getattr(kind, "extension_name", "") == "lance.bfloat16":
-        return _brain_floats(values)
+        return _bfloat16s(values)
     if pa.types.is_boolean(kind):
         if values.null_count:
             return None  # a tensor of booleans has no third value
@@ -229,7 +229,7 @@ def _writable(values: Any) -> Any:
     return pa.Array.from_buffers(values.type, len(values), [None, copy], 0)
 
 
-def _brain_floats(values: Any) -> Any:
+def _bfloat16s(values: Any) -> Any:
     storage = values.storage
     words: Any = pa.Array.from_buffers(
         pa.uint16(), len(storage), [None, storage.buffers()[1]], 0, storage.offset
@@ -264,15 +264,15 @@ def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
 # block for as long as a tensor of it lives, and holds nothing else. So nothing is left if any of
 # the processes is killed.
 
-HEAD = 64
+HEADER_BYTES = 64
 """Bytes of a block before its data: the first byte says who uses the block."""
 
 BlockAddress = tuple[int, int, int, int]
 """Process, descriptor and inode of a block, and the number of its used bytes."""
 
-_FREE, _LENT, _ABANDONED = 0, 1, 2
-_MOST_BLOCKS = 64
-_MOST_FREE_BLOCKS = 4
+_FREE, _USED, _ABANDONED = 0, 1, 2
+_MAX_BLOCKS = 64
+_MAX_FREE_BLOCKS = 4
 
 
 class _Forks:
@@ -316,47 +316,48 @@ class _Blocks:
         self._blocks: list[_Block] = []
         self._lock = Lock()
 
-    def lend(self, size: int) -> _Block | None:
+    def reserve(self, size: int) -> _Block | None:
         """Return a free block for ``size`` bytes of data; ``None`` if too many are in use."""
+        needed = HEADER_BYTES + size
         with self._lock:
             if self._process != os.getpid():  # a fork: the blocks are the parent's
                 self._process, self._blocks = os.getpid(), []
             states = [block.memory[0] for block in self._blocks]
             free = [at for at, state in enumerate(states) if state == _FREE]
-            chosen = next((at for at in free if len(self._blocks[at].memory) >= HEAD + size), None)
+            chosen = next((at for at in free if len(self._blocks[at].memory) >= needed), None)
             unused = [at for at in free if at != chosen]
             # If no block is large enough, a block that is too small is released first.
-            kept = set(unused[: _MOST_FREE_BLOCKS - (chosen is None)])
+            kept = set(unused[: _MAX_FREE_BLOCKS - (chosen is None)])
             block = None if chosen is None else self._blocks[chosen]
             self._blocks = [
                 block
                 for at, block in enumerate(self._blocks)
-                if at in kept or at == chosen or states[at] == _LENT
+                if at in kept or at == chosen or states[at] == _USED
             ]
             if block is None:
-                if len(self._blocks) >= _MOST_BLOCKS:
+                if len(self._blocks) >= _MAX_BLOCKS:
                     return None
-                block = _Block(-(-(HEAD + size + size // 8) // mmap.PAGESIZE) * mmap.PAGESIZE)
+                block = _Block(-(-(needed + size // 8) // mmap.PAGESIZE) * mmap.PAGESIZE)
                 self._blocks.append(block)
-            block.memory[0] = _LENT
+            block.memory[0] = _USED
             return block
 
 
 _blocks = _Blocks()
 
 
-def lend(size: int) -> tuple[int, BlockAddress] | None:
+def reserve(size: int) -> tuple[int, BlockAddress] | None:
     """Return the address in memory of a block for ``size`` bytes of data, and the block's address.
 
     ``None`` if other processes hold too many blocks already, or the system is out of memory.
     """
     try:
-        block = _blocks.lend(size)
+        block = _blocks.reserve(size)
     except OSError:
         return None  # no descriptors or no memory: torch's way may work, or report the problem
     if block is None:
         return None
-    address = (os.getpid(), block.descriptor, block.inode, HEAD + size)
+    address = (os.getpid(), block.descriptor, block.inode, HEADER_BYTES + size)
     return block.start, address
 
 
@@ -380,10 +381,10 @@ class MappedBlock(mmap.mmap):
         try:
             opened = os.open(place, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError, ProcessLookupError) as error:
-            raise JobError(_ended(process, str(error))) from error
+            raise JobError(_owner_ended(process, str(error))) from error
         try:
             if os.fstat(opened).st_ino != inode:
-                raise JobError(_ended(process, f"{place} is another file"))
+                raise JobError(_owner_ended(process, f"{place} is another file"))
             block = cls(opened, size)
         finally:
             os.close(opened)
@@ -397,14 +398,14 @@ class MappedBlock(mmap.mmap):
             self[0] = _FREE if self._forks == forks.count else _ABANDONED
 
 
-def _ended(process: int, found: str) -> str:
+def _owner_ended(process: int, found: str) -> str:
     return (
         f"DataLoader: process {process} ended before its batch was read ({found}). If the system "
         "killed it, use fewer workers or smaller batches"
     )
 
 
-def lends_memory() -> bool:
+def can_share_memory() -> bool:
     """Return whether the system has anonymous memory that ``/proc`` can open."""
     if not hasattr(os, "memfd_create"):
         return False
@@ -421,7 +422,7 @@ def lends_memory() -> bool:
 # --- Batches that workers of a loader send with all tensors in one block of shared memory -
 
 _ALIGNMENT = 64
-_FEW_PIECES = 4
+_MIN_JOINED_TENSORS = 4
 """Most tensors of a list that are sent one by one."""
 
 _PLAIN = {str, bytes, int, float, bool, type(None)}
@@ -435,7 +436,7 @@ class SharedBatch(dict[Any, Any]):
     """
 
 
-def for_sending(batch: Any) -> Any:
+def as_shared(batch: Any) -> Any:
     """Return the batch; in a worker, a dictionary that is sent in shared memory."""
     if type(batch) is dict and get_worker_info() is not None:
         return SharedBatch(batch)
@@ -450,7 +451,7 @@ class Collate:
 
     def __call__(self, items: Any) -> Any:
         """Collate the items to a batch."""
-        return for_sending(self.collate(items))
+        return as_shared(self.collate(items))
 
 
 class _Place(NamedTuple):
@@ -475,7 +476,7 @@ class _Copies:
 
     def __init__(self) -> None:
         self.tensors: list[tuple[Any, _Place]] = []
-        self.end = HEAD
+        self.end = HEADER_BYTES
 
     def add(self, tensor: Any, shape: Sequence[int], strides: Sequence[int]) -> _Place:
         """Add a tensor whose memory begins with the given one's; return its place."""
@@ -522,7 +523,7 @@ def _as_pieces(values: list[Any], copies: _Copies) -> _Pieces | None:
     """
     tensors = [one for one in values if one is not None]
     filled = [one for one in tensors if type(one) is torch.Tensor and one.numel()]
-    if len(tensors) < _FEW_PIECES or not filled or not _fits(filled[0]):
+    if len(tensors) < _MIN_JOINED_TENSORS or not filled or not _fits(filled[0]):
         return None
     first, shape = filled[0], filled[0].shape[1:]
     if not first.dim():
@@ -560,7 +561,7 @@ def _with_tensors(value: Any, block: Any) -> Any:
         return found.view(dtype).as_strided(shape, strides)
     if kind is _Pieces:
         whole, lengths = _with_tensors(value.whole, block), value.lengths
-        pieces = iter(cut_apart(whole, [one for one in lengths if one >= 0]))
+        pieces = iter(split_tensor(whole, [one for one in lengths if one >= 0]))
         return [None if one < 0 else next(pieces) for one in lengths]
     if kind is dict:
         return {key: _with_tensors(one, block) for key, one in value.items()}
@@ -572,18 +573,18 @@ def _with_tensors(value: Any, block: Any) -> Any:
 
 
 @cache
-def _lends() -> bool:
-    return lends_memory()
+def _can_share() -> bool:
+    return can_share_memory()
 
 
 def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
     """Return what to send: the address of the tensors, and the rest of the batch."""
     copies = _Copies()
     rest = _without_tensors(batch, copies)
-    lent = lend(copies.end - HEAD) if copies.tensors and _lends() else None
-    if lent is None:
+    reserved = reserve(copies.end - HEADER_BYTES) if copies.tensors and _can_share() else None
+    if reserved is None:
         return dict, (dict(batch),)
-    memory, address = lent
+    memory, address = reserved
     # torch must not copy: this thread may be stopped when the worker ends. Calls of torch that
     # release the interpreter lock then abort the process.
     for tensor, place in copies.tensors:

@@ -30,7 +30,7 @@ from glaive.torch.tensors import TensorDataset, to_tensor
 
 # --- Distances between vectors in tensors, of all pairs or to the nearest, on any device --
 
-_PAIRS = 1 << 24
+_MAX_DISTANCES = 1 << 24
 """Most distances in memory at once: 64 MiB of ``float32``."""
 
 Nearest = tuple[Any, Any]
@@ -158,7 +158,7 @@ def dot_distance(x: Any, y: Any) -> Nearest:
 def _in_parts(nearest: Callable[[Any], Nearest], vectors: Any, centroids: Any) -> Nearest:
     """Find the nearest of all vectors in parts, so that the distances fit into memory."""
     _check_matrices(vectors, centroids)
-    parts = vectors.split(max(1, _PAIRS // max(1, len(centroids))))
+    parts = vectors.split(max(1, _MAX_DISTANCES // max(1, len(centroids))))
     found = [nearest(part) for part in parts]
     numbers = torch.cat([one.reshape(-1) for one, _ in found])
     distances = torch.cat([one.reshape(-1) for _, one in found])
@@ -179,7 +179,7 @@ def _check_matrices(x: Any, y: Any) -> None:
 
 
 _BATCH_ROWS = 10_240
-_NOISE = 0.01
+_SPLIT_DISTANCE = 0.01
 """Relative distance between the halves of a split cluster, which replace an empty cluster."""
 
 
@@ -338,7 +338,7 @@ def _without_empty(sums: Any, counts: Any) -> Any:
     means = sums / counts.clamp(min=1)[:, None]
     for empty in (counts == 0).nonzero().flatten().tolist():
         largest = int(counts.argmax())
-        step = means[largest] * _NOISE * (torch.rand_like(means[largest]) - 0.5)
+        step = means[largest] * _SPLIT_DISTANCE * (torch.rand_like(means[largest]) - 0.5)
         means[empty], means[largest] = means[largest] + step, means[largest] - step
         counts[empty] = counts[largest] = counts[largest] / 2
     return means

@@ -20,7 +20,7 @@ from glaive.arrow.validation import own_rows, refuse_half_characters
 from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.column_files import (
-    WINDOW,
+    WINDOW_ROWS,
     Batches,
     Grown,
     Shares,
@@ -148,7 +148,7 @@ class AddedFiles:
 # --- A file with new columns of a fragment, which an earlier run has finished -----------
 
 
-def still_there(store: ObjectStore, file: DataFile) -> DataFile | None:
+def existing_file(store: ObjectStore, file: DataFile) -> DataFile | None:
     """Return the file if the dataset still has it; copy a file that a clean-up may soon delete.
 
     Makes one request, and at least three more to copy the file with its blobs.
@@ -247,7 +247,7 @@ def add_columns(
     recipe = task.recipe(dataset, positions)  # before any task
     parts = job.runner.parts(dataset)
     if isinstance(transforms, BatchUDF):
-        parts = _for_all_cores(dataset, parts, job.runner.parallelism)
+        parts = _divide_for_cores(dataset, parts, job.runner.parallelism)
     tasks = [replace(task, fragments=part) for part in parts]
     added = AddedFiles.joined(job.runner.run(dataset, tasks))
     keep = recipe.checkpoint is not None
@@ -257,7 +257,7 @@ def add_columns(
     return manifest
 
 
-def _for_all_cores(
+def _divide_for_cores(
     dataset: OpenedVersion, parts: Sequence[FragmentRange], cores: int
 ) -> Sequence[FragmentRange]:
     """Divide work for all cores: a function, such as a model, costs more than its rows suggest."""
@@ -444,7 +444,7 @@ def _function(
         for start, batch in batches(position):
             result = None if checkpoint is None else checkpoint.batch(fragment, start)
             if result is None:
-                result = _called(udf, batch, schema, f"fragment {fragment.id}, row {start}")
+                result = _call(udf, batch, schema, f"fragment {fragment.id}, row {start}")
                 if checkpoint is not None:
                     checkpoint.keep_batch(fragment, start, result)
             yield result
@@ -452,7 +452,7 @@ def _function(
     def write(position: int) -> DataFile | None:
         fragment = manifest.fragment(position)
         done: DataFile | None = None if checkpoint is None else checkpoint.file(fragment)
-        kept = None if done is None else still_there(snapshot.store, done)
+        kept = None if done is None else existing_file(snapshot.store, done)
         if kept is not None:
             if checkpoint is not None and kept is not done:
                 checkpoint.keep_file(fragment, kept)
@@ -466,7 +466,7 @@ def _function(
     return _Recipe(grown, write, threads=1, checkpoint=checkpoint)
 
 
-def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+def _call(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """Call the user's function; if it raises, add where it was called."""
     try:
         result = udf(batch)
@@ -573,8 +573,8 @@ def _write(
 
 def taken_rows(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """Yield the rows at these positions, nulls for -1, in windows."""
-    for start in range(0, len(rows), WINDOW):
-        yield from join_batches(take_rows(values, rows[start : start + WINDOW]))
+    for start in range(0, len(rows), WINDOW_ROWS):
+        yield from join_batches(take_rows(values, rows[start : start + WINDOW_ROWS]))
 
 
 def update_columns(

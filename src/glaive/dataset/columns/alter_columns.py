@@ -222,8 +222,8 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
         if cast == top:
             fields.append(top)
             continue
-        part = _only(cast, cast_ids)
-        if not _stands_alone(manifest.data_format, top, cast, part):
+        part = _pruned(cast, cast_ids)
+        if not _is_separable(manifest.data_format, top, cast, part):
             cast = part = renumbered(cast, ids)
         fields.append(cast)
         parts.append(part)
@@ -298,19 +298,19 @@ def _replaced(field: Field, new: Mapping[int, Field]) -> Field:
     return replace(field, children=tuple(_replaced(child, new) for child in field.children))
 
 
-def _only(field: Field, wanted: set[int]) -> Field:
+def _pruned(field: Field, wanted: set[int]) -> Field:
     """Return the field with only the wanted descendants."""
     if field.id in wanted:
         return field
     kept = tuple(
-        _only(child, wanted)
+        _pruned(child, wanted)
         for child in field.children
         if any(descendant.id in wanted for descendant in child.walk())
     )
     return replace(field, children=kept)
 
 
-def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) -> bool:
+def _is_separable(version: FormatVersion, old: Field, cast: Field, part: Field) -> bool:
     """Return whether one file can hold the changed part of a column and another file the rest."""
     if cast.id != old.id:
         return True

@@ -146,7 +146,7 @@ def _merged(
     return replace(old, children=tuple(children)), replace(old, children=tuple(added))
 
 
-WINDOW: Final = 128 * 1024
+WINDOW_ROWS: Final = 128 * 1024
 """Number of rows to read at a time."""
 
 _MAX_THREADS: Final = 8
@@ -347,9 +347,10 @@ def spread_rows(
             offsets = live.physical(np.arange(seen, last))
             stop = rows if batch is None and last == live.count else int(offsets[-1]) + 1
             begin = 0
-            for first in range(reached, stop, WINDOW):  # few rows may precede many deleted ones
-                end = int(np.searchsorted(offsets, first + WINDOW))
-                is_live = np.zeros(min(WINDOW, stop - first), np.bool_)
+            # Few rows may precede many deleted rows.
+            for first in range(reached, stop, WINDOW_ROWS):
+                end = int(np.searchsorted(offsets, first + WINDOW_ROWS))
+                is_live = np.zeros(min(WINDOW_ROWS, stop - first), np.bool_)
                 is_live[offsets[begin:end] - first] = True
                 positions = np.maximum(np.cumsum(is_live) + (begin - 1), 0)
                 yield from _with_deleted(held, positions, is_live)
@@ -498,7 +499,7 @@ def _windows(
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield ranges of physical rows, and their columns; ranges are shorter if values are large."""
     if not view.schema.names:
-        step = window or WINDOW
+        step = window or WINDOW_ROWS
         for start in range(0, rows, step):
             yield start, min(start + step, rows), []
         return

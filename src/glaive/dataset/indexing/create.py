@@ -148,7 +148,7 @@ def kind_named(
 #
 # Specification: "Training" in ``docs/format/vector-indices.md``.
 
-_GIVEN = ("ivf_centroids_file", "num_partitions", "accelerator")
+_TRAINING_ONLY = ("ivf_centroids_file", "num_partitions", "accelerator")
 """Parameters that only training uses."""
 
 
@@ -220,7 +220,7 @@ def with_shared_model(
         trained["ivf_centroids"], _ = model_centroids(parameters, sample, source.num_rows)
         if parameters.codes == "SQ":
             trained["sq_bounds"] = model_bounds(parameters, sample)
-    task = _given(task, **trained)
+    task = _with_trained(task, **trained)
     return _with_codebook(opened, task, runner, parameters) if needs_codebook else task
 
 
@@ -233,7 +233,7 @@ def _with_codebook(
     trained: list[Any] = runner.run(opened, [CodebookTask(a, b) for a, b in pairwise(bounds)], task)
     if any(part is None for part in trained):
         return task
-    return _given(task, pq_codebook=np.concatenate(trained))
+    return _with_trained(task, pq_codebook=np.concatenate(trained))
 
 
 def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
@@ -241,11 +241,11 @@ def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
     source, _ = source_of(opened, task, None)
     parameters = dict(task.parameters)
     if "recall" in parameters:
-        from glaive.dataset.indexing.task import checked_recall, suited
+        from glaive.dataset.indexing.task import checked_recall, with_sizes
 
         recall = checked_recall(parameters)
         if recall is not None:
-            made = suited(parameters, recall, source.num_rows, source.field)
+            made = with_sizes(parameters, recall, source.num_rows, source.field)
             parameters = {**made, "recall": recall}
     is_product = str(parameters.get("index_type")).upper().endswith("PQ")
     if is_product and parameters.get("num_sub_vectors") is None:
@@ -262,8 +262,8 @@ def _parsed(opened: OpenedVersion, task: IndexTask) -> tuple[ColumnSource, Vecto
     return source, parse_parameters(parameters, source.field)
 
 
-def _given(task: IndexTask, **trained: object) -> IndexTask:
-    kept = {name: value for name, value in task.parameters.items() if name not in _GIVEN}
+def _with_trained(task: IndexTask, **trained: object) -> IndexTask:
+    kept = {name: value for name, value in task.parameters.items() if name not in _TRAINING_ONLY}
     return replace(task, parameters={**kept, **trained})
 
 
@@ -555,7 +555,7 @@ def create_index(
         return dataset.manifest
     if not train:
         task = replace(task, fragment_ids=())
-    entry = _built(dataset, task, progress)
+    entry = _build_with_progress(dataset, task, progress)
     return commit_operation(dataset, CreateIndex.of(dataset.manifest.schema, (entry,), before))
 
 
@@ -574,7 +574,7 @@ def create_segment(
         task = replace(task, parameters={**task.parameters, "skip_transpose": True})
     if not train:
         task = replace(task, fragment_ids=())
-    return Index.from_wire(_built(dataset, task, progress))
+    return Index.from_wire(_build_with_progress(dataset, task, progress))
 
 
 def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
@@ -680,7 +680,7 @@ def _replaced(
     return before
 
 
-def _built(
+def _build_with_progress(
     dataset: OpenedVersion, task: IndexTask, callback: ProgressCallback | None
 ) -> table_pb2.IndexMetadata:
     ids = task.fragment_ids

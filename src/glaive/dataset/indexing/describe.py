@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _VECTORS: Final = "Vector"
 _CODES: Final = {4: "PQ", 5: "SQ", 6: "RQ", 8: "FLAT"}
-_GRAPH: Final = 3
+_GRAPH_FIELD: Final = 3
 """Field numbers in the details of a vector index: its quantizers, and the graph."""
 
 
@@ -376,4 +376,4 @@ def _kind(entry: table_pb2.IndexMetadata) -> str:
     code = next((text for number, text in _CODES.items() if number in numbers), None)
     if code is None:
         return _VECTORS
-    return f"IVF_HNSW_{code}" if _GRAPH in numbers else f"IVF_{code}"
+    return f"IVF_HNSW_{code}" if _GRAPH_FIELD in numbers else f"IVF_{code}"

@@ -47,7 +47,7 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 _SCHEMA: Final = pa.schema(_FIELDS)
 _BATCH_ROWS: Final = 8192
 _BATCH_BYTES: Final = 16 << 20
-_ANCHORS: Final = 32
+_ANCHOR_ROWS: Final = 32
 """Rows to compare with a batch at a time; their pairs are one batch of the result."""
 
 _MEMORY_LIMIT: Final = 256 << 20
@@ -232,7 +232,7 @@ def _pairs(
     width = (
         opened.dimension * ELEMENTS["uint8" if opened.metric == "hamming" else "float32"].itemsize
     )
-    step = min(_BATCH_ROWS, max(_ANCHORS, _BATCH_BYTES // width))
+    step = min(_BATCH_ROWS, max(_ANCHOR_ROWS, _BATCH_BYTES // width))
     batches = [slice(at, min(at + step, len(places))) for at in range(0, len(places), step)]
     # Both batches of a tile are in memory anyway; memory decides how many more are kept.
     room = max(2, limits.memory // (step * width))
@@ -240,10 +240,10 @@ def _pairs(
     live = np.ones(len(places), np.bool_) if places.live is None else places.live
     metric: Metric = "dot" if opened.metric == "cosine" else opened.metric
     tiles = (
-        _Tile(slice(at, min(at + _ANCHORS, anchors.stop)), others, anchors)
+        _Tile(slice(at, min(at + _ANCHOR_ROWS, anchors.stop)), others, anchors)
         for row, anchors in enumerate(batches)
         for others in batches[row:]
-        for at in range(anchors.start, anchors.stop, _ANCHORS)
+        for at in range(anchors.start, anchors.stop, _ANCHOR_ROWS)
     )
     work = partial(_tile_pairs, vectors, places, live, metric, limits.distance)
     for found in ordered_map(work, tiles, workers=limits.workers):
@@ -727,7 +727,7 @@ def _matrix(data: Any) -> Float32s:
 # --- Check a vector index: every vector is nearest to itself ----------------------------
 # Specification: "Searching" in ``docs/format/indices.md``.
 
-_NEAR = 1e-6
+_DISTANCE_TOLERANCE = 1e-6
 
 
 def validate_vector_index(
@@ -771,7 +771,7 @@ def validate_vector_index(
             "column": column, "q": vector, "k": 1, "nprobes": 1, "refine_factor": refine_factor,
         }  # fmt: skip
         distances = dataset.to_table(columns=["_distance"], nearest=search)["_distance"]
-        found += len(distances) > 0 and abs(distances[0].as_py()) < _NEAR
+        found += len(distances) > 0 and abs(distances[0].as_py()) < _DISTANCE_TOLERANCE
     if len(vectors) and found / len(vectors) < pass_threshold:
         raise TrainingError(
             f"Vector index failed sanity check, only {found}/{len(vectors)} passed: build the "

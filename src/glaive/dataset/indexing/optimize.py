@@ -240,7 +240,7 @@ class MergeTask(_UpdateTask):
         """
         opened, index = self._opened(dataset)
         limit = ""
-        for count in _fewer(self.count, self.fewest):
+        for count in _counts_to_try(self.count, self.fewest):
             try:
                 entry = merge_segments(opened, index.newest(count), index.missing)
             except LimitError as error:
@@ -252,7 +252,7 @@ class MergeTask(_UpdateTask):
         return UpdatedIndex(None, limit=limit)
 
 
-def _fewer(count: int, fewest: int) -> Iterator[int]:
+def _counts_to_try(count: int, fewest: int) -> Iterator[int]:
     """Yield numbers of segments to try: fewer by one, or by an eighth if there are many.
 
     So all attempts together read about eight times as much as the first attempt.
@@ -298,7 +298,7 @@ class ExtendTask(_UpdateTask):
 
 _logger = logging.getLogger(__name__)
 
-_GROWTH = 8
+_MAX_MERGED_RATIO = 8
 """A segment is merged with new rows if it has at most this multiple of their number. So an index
 keeps few segments, and each row is rewritten a few times while the index grows.
 """
@@ -368,7 +368,7 @@ def optimize_indices(
         if not (retrain or index.missing or _to_merge(index.segments, 0, count)):
             continue
         is_empty = not any(segment.fragments for segment in index.segments)
-        if retrain or is_empty or _holds_ids(dataset, index):
+        if retrain or is_empty or _stores_ids(dataset, index):
             again.append(index)
         else:
             merge = _merge(dataset, index, count)
@@ -390,12 +390,12 @@ def optimize_indices(
                 instead = "it has a segment more"
                 tasks += _extensions(dataset, index, segments, job)
             if made.limit:
-                _logger.warning("index %a: %s, because %s", index.name, instead, _line(made.limit))
+                _logger.warning("index %a: %s, because %s", index.name, instead, _ascii(made.limit))
     for index in again:
         try:
-            rebuild = _build_again(dataset, index)
+            rebuild = _rebuild_task(dataset, index)
         except UnsupportedFeatureError as error:
-            _logger.warning("index %a stays as it is: %s", index.name, _line(str(error)))
+            _logger.warning("index %a stays as it is: %s", index.name, _ascii(str(error)))
             continue
         built = build_segments(dataset, job.runner, rebuild, segments)
         new += [segment.to_wire() for segment in built]
@@ -425,7 +425,7 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
     return MergeTask(dataset.manifest.version, index.name, merged, fewest)
 
 
-def _line(message: str) -> str:
+def _ascii(message: str) -> str:
     """Escape a message to one line of a log: names in it may have any characters."""
     return ascii(message)[1:-1]
 
@@ -442,7 +442,7 @@ def _extensions(
     return [ExtendTask(version, index.name, start, stop) for start, stop in cuts]
 
 
-def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
+def _rebuild_task(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
     """Return the task that builds an index like this one from all rows."""
     first, kind, manifest = index.model.entry, index.kind, dataset.manifest
     segment = Segment.of(dataset.store, manifest, first)
@@ -456,7 +456,7 @@ def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
     return IndexTask(manifest.version, path, kind.name, index.name, None, parameters)
 
 
-def _holds_ids(dataset: OpenedVersion, index: IndexSegments) -> bool:
+def _stores_ids(dataset: OpenedVersion, index: IndexSegments) -> bool:
     """Return whether a segment stores row ids, as Lance up to 13 wrote, instead of addresses."""
     stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS) and index.kind.stores_addresses
     return stable and not all(holds_addresses(one.entry) for one in index.segments)
@@ -476,7 +476,7 @@ def _to_merge(
     merged, rows = 0, added
     for segment in reversed(segments):
         small = added and rows + segment.rows <= small_rows
-        if segment.rows > _GROWTH * rows and segment.fragments and not small:
+        if segment.rows > _MAX_MERGED_RATIO * rows and segment.fragments and not small:
             break
         rows += segment.rows
         merged += 1

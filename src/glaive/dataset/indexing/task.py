@@ -82,14 +82,14 @@ def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:
 
 _LOG = logging.getLogger(__name__)
 
-_QUERIES: Final = 100
-_MOST_REFINED: Final = 64
-_REFINED: Final = (None, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _MOST_REFINED)
-_MARGIN: Final = 0.25
+_TUNING_QUERIES: Final = 100
+_MAX_REFINE_FACTOR: Final = 64
+_REFINE_FACTORS: Final = (None, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, _MAX_REFINE_FACTOR)
+_RECALL_MARGIN: Final = 0.25
 """Share of the gap to 1 that glaive adds to the recall as a margin, as samples are small."""
 
-_GROWTH: Final = 1.3
-_FINE: Final = 0.9
+_NPROBES_GROWTH: Final = 1.3
+_MIN_FINE_RECALL: Final = 0.9
 """Minimum recall for product codes of one byte per four dimensions, instead of eight."""
 
 _MEASURED_BYTES: Final = 1 << 30
@@ -115,7 +115,7 @@ def checked_recall(parameters: Mapping[str, Any]) -> float | None:
     return float(given)
 
 
-def suited(
+def with_sizes(
     parameters: Mapping[str, Any], recall: float, rows: int, field: pa.Field[Any]
 ) -> dict[str, Any]:
     """Add partitions and codes for ``rows`` rows to parameters that lack them.
@@ -133,12 +133,12 @@ def suited(
             f"recall: column {field.name!r} has several vectors in a row, whose recall cannot "
             "be measured. Leave recall out, and set nprobes and refine_factor when searching"
         )
-    said = ("num_partitions", "target_partition_size", "ivf_centroids", "ivf_centroids_file")
-    if "HNSW" not in kind and all(made.get(name) is None for name in said):
+    sizes = ("num_partitions", "target_partition_size", "ivf_centroids", "ivf_centroids_file")
+    if "HNSW" not in kind and all(made.get(name) is None for name in sizes):
         made["num_partitions"] = min(MAX_PARTITIONS, max(1, 1 << round(math.log2(rows + 1) / 2)))
     if kind.endswith("PQ") and made.get("num_sub_vectors") is None:
         dimension = int(getattr(stored, "list_size", 1))
-        wanted = max(1, dimension // (4 if recall >= _FINE else 8))
+        wanted = max(1, dimension // (4 if recall >= _MIN_FINE_RECALL else 8))
         even = 2 if made.get("num_bits") == 4 else 1
         fitting = [
             parts for parts in range(1, wanted + 1) if dimension % parts == 0 and parts % even == 0
@@ -162,24 +162,24 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
     sample = None
     if index is not None:
         fragments = sorted(index.fragments)
-        sample = RecallSample.of(Views(snapshot), column, index.metric, _QUERIES, fragments)
+        sample = RecallSample.of(Views(snapshot), column, index.metric, _TUNING_QUERIES, fragments)
     if index is None or sample is None:
         return
-    aim = recall + _MARGIN * (1 - recall)
+    aim = recall + _RECALL_MARGIN * (1 - recall)
     partitions = len(index.segments[0].opened.partitions)
     nprobes, reached = 1, 0.0
     while True:
-        reached = sample.recall(index, nprobes=nprobes, refine_factor=_MOST_REFINED)
+        reached = sample.recall(index, nprobes=nprobes, refine_factor=_MAX_REFINE_FACTOR)
         if reached >= aim or nprobes == partitions:
             break
-        nprobes = min(partitions, max(nprobes + 1, int(nprobes * _GROWTH)))
+        nprobes = min(partitions, max(nprobes + 1, int(nprobes * _NPROBES_GROWTH)))
     if reached < recall:
         raise OptionError(
             f"recall: an index of {index.name!r} with these codes reaches {reached:.3f}, not "
             f"{recall}. Use finer ones: more num_sub_vectors or num_bits, or IVF_SQ or IVF_FLAT"
         )
     aim = min(aim, reached)
-    for refine in _REFINED:
+    for refine in _REFINE_FACTORS:
         reached = sample.recall(index, nprobes=nprobes, refine_factor=refine)
         if reached >= aim:
             break
@@ -250,10 +250,10 @@ CountRows: TypeAlias = Callable[[int], None]
 
 _BATCH_ROWS = 256 * 1024
 _BATCH_BYTES, _LEAST_BATCH_BYTES = 16 * 1024 * 1024, 512 * 1024
-_COPIES = 8
+_BATCH_COPIES = 8
 """Memory for work on a batch, as an approximate multiple of its size."""
 
-_READ_SHARE = 4
+_READ_AHEAD_SHARE = 4
 """Share (1 / n) of the memory limit for rows read ahead, but at least one window."""
 
 
@@ -354,13 +354,13 @@ class ColumnSource:
     @property
     def _batch_bytes(self) -> int:
         """Bytes of a batch: each thread may process one."""
-        share = self.memory_limit // (_COPIES * (worker_count() + 1))
+        share = self.memory_limit // (_BATCH_COPIES * (worker_count() + 1))
         return max(_LEAST_BATCH_BYTES, min(_BATCH_BYTES, share))
 
     @property
     def _windows_ahead(self) -> int | None:
         """Number of windows to read ahead; None: as many as there are threads."""
-        most = max(1, self.memory_limit // _READ_SHARE // WINDOW_BYTES)
+        most = max(1, self.memory_limit // _READ_AHEAD_SHARE // WINDOW_BYTES)
         return most if most <= worker_count() else None
 
     def sample(self, rows: int, seed: int = 0) -> Any:
@@ -440,7 +440,7 @@ def reporting(
         return
     done = 0
 
-    def tell(event: Literal["start", "progress", "complete"], rows: int) -> None:
+    def report(event: Literal["start", "progress", "complete"], rows: int) -> None:
         if line is not None:
             line.move_to(rows, total)
         if callback is not None:
@@ -449,11 +449,11 @@ def reporting(
     def count_rows(rows: int) -> None:
         nonlocal done
         done = min(total, done + rows)
-        tell("progress", done)
+        report("progress", done)
 
-    tell("start", 0)
+    report("start", 0)
     yield count_rows
-    tell("complete", total)
+    report("complete", total)
 
 
 Entry = table_pb2.IndexMetadata
@@ -526,7 +526,7 @@ def build_segment(
         recall = checked_recall(parameters)
         rows = int(dataset.snapshot.live_counts[list(dataset.snapshot.positions_of(covered))].sum())
         if recall is not None:
-            parameters = suited(parameters, recall, rows, source.field)
+            parameters = with_sizes(parameters, recall, rows, source.field)
             finish = partial(tune, dataset.snapshot, task.column, recall)
     uuid = None if task.uuid is None else UUID(task.uuid)
     return _written(

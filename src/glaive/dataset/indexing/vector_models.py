@@ -92,8 +92,8 @@ class IvfModel:
         CorruptFileError, NotLanceError, StoreError
             The file is missing or invalid.
         """
-        centroids, said = _load(uri, "centroids", storage_options)
-        return cls(centroids, _text(said, "distance_type", uri))
+        centroids, metadata = _load(uri, "centroids", storage_options)
+        return cls(centroids, _text(metadata, "distance_type", uri))
 
 
 class PqModel:
@@ -128,11 +128,11 @@ class PqModel:
         StoreError
             The file cannot be written.
         """
-        said: dict[bytes | str, bytes | str] = {
+        metadata: dict[bytes | str, bytes | str] = {
             "num_subvectors": str(self.num_subvectors),
             "num_bits": str(self.num_bits),
         }
-        _save(uri, "codebook", self.codebook, said, storage_options)
+        _save(uri, "codebook", self.codebook, metadata, storage_options)
 
     @classmethod
     def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
@@ -143,9 +143,9 @@ class PqModel:
         CorruptFileError, NotLanceError, StoreError
             The file is missing or invalid.
         """
-        codebook, said = _load(uri, "codebook", storage_options)
+        codebook, stored = _load(uri, "codebook", storage_options)
         parts, bits = (
-            _text({b"num_bits": b"8", **said}, key, uri) for key in ("num_subvectors", "num_bits")
+            _text({b"num_bits": b"8", **stored}, key, uri) for key in ("num_subvectors", "num_bits")
         )
         # Python cannot convert thousands of digits to a number.
         if not all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (parts, bits)):
@@ -160,11 +160,11 @@ def _save(
     uri: str,
     name: str,
     numbers: pa.FixedSizeListArray[Any, Any],
-    said: dict[bytes | str, bytes | str],
+    metadata: dict[bytes | str, bytes | str],
     storage_options: Mapping[str, str] | None,
 ) -> None:
     table = pa.table(
-        [numbers], schema=pa.schema([pa.field(name, numbers.type)], metadata=dict(said))
+        [numbers], schema=pa.schema([pa.field(name, numbers.type)], metadata=dict(metadata))
     )
     with LanceFileWriter(uri, table.schema, storage_options=storage_options) as writer:
         writer.write_batch(table)
@@ -189,8 +189,8 @@ def _load(
     return numbers, dict(reader.schema.metadata or {})
 
 
-def _text(said: Mapping[bytes, bytes], key: str, uri: str) -> str:
-    value = said.get(key.encode())
+def _text(metadata: Mapping[bytes, bytes], key: str, uri: str) -> str:
+    value = metadata.get(key.encode())
     if value is None:
         raise CorruptFileError(f"metadata {key!r}", expected="text", found="nothing", where=uri)
     return value.decode(errors="replace")
@@ -467,15 +467,15 @@ class _EncodedFile:
         if not is_list or types[:2] != [pa.uint64(), pa.uint32()]:
             raise self._corrupt("columns", ", ".join(_COLUMNS), ", ".join(schema.names))
         self.width = int(kind.list_size)
-        said = (schema.metadata or {}).get(_FRAGMENTS.encode(), b"")
+        stored = (schema.metadata or {}).get(_FRAGMENTS.encode(), b"")
         try:
-            numbers = json.loads(said)
+            numbers = json.loads(stored)
         except (ValueError, RecursionError) as error:
             raise self._corrupt(f"metadata {_FRAGMENTS!r}", "JSON", str(error)) from error
         if not isinstance(numbers, list) or not all(
             isinstance(one, int) and 0 <= one < 1 << 32 for one in numbers
         ):
-            raise self._corrupt(f"metadata {_FRAGMENTS!r}", "fragments", f"{said!r}"[:80])
+            raise self._corrupt(f"metadata {_FRAGMENTS!r}", "fragments", f"{stored!r}"[:80])
         self.fragments: list[int] = numbers
 
     def _corrupt(self, part: str, expected: str, found: str) -> CorruptFileError:

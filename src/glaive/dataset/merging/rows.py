@@ -31,7 +31,7 @@ from glaive.dataset.columns.column_files import (
     write_column_file,
 )
 from glaive.dataset.merging.source import (
-    HELD_SHARE,
+    SOURCE_SHARE,
     InsertedKeys,
     Matches,
     MergeClauses,
@@ -168,7 +168,7 @@ Addresses = NDArray[np.uint64]
 _SAMPLED_FRAGMENTS: Final = 16
 """Fragments whose files are used to estimate the size of a row."""
 
-_FEW_BYTES: Final = 8 * 1024 * 1024
+_MAX_MAPPED_BYTES: Final = 8 * 1024 * 1024
 """Bytes of a take that may keep its pages mapped."""
 
 
@@ -202,7 +202,7 @@ class OldValues:
         selected = find_rows(self._snapshot, "addresses", addresses.astype(np.int64))
         table = take_physical(self._view, selected.fragment, selected.row)
         size = len(addresses) * self.row_bytes
-        if size > _FEW_BYTES:
+        if size > _MAX_MAPPED_BYTES:
             fragments = ascending(selected.fragment).tolist()
             for position in fragments:
                 self._passed.add(self._view.fragment(position), size // len(fragments))
@@ -337,8 +337,8 @@ class _Sides:
 
         system = [field.name for field in _SYSTEM]
         stored = tuple(name for name in used("target") if name not in system)
-        asked = tuple(name for name in used("target") if name in system)
-        return cls(rows.select(used("source")), OldValues(dataset, stored), stored, asked)
+        requested = tuple(name for name in used("target") if name in system)
+        return cls(rows.select(used("source")), OldValues(dataset, stored), stored, requested)
 
     def of_matches(self, matches: Matches) -> pa.RecordBatch:
         """Return a struct of the source's columns and a struct of the target's columns."""
@@ -446,7 +446,7 @@ _KEY_BYTES: Final = 96
 _MIN_BLOCK_ROWS: Final = 1024
 """Minimum rows of a block: every block reads the key columns of the dataset."""
 
-_PAIRS: Final = 1 << 20
+_PAIRS_PER_BATCH: Final = 1 << 20
 """Number of pairs (matched row, source row) for which a condition is evaluated at a time."""
 
 _OLD_VALUES_SHARE: Final = 8
@@ -480,7 +480,7 @@ def relocating(
         new=new,
         fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
         inserted_rows=None if keys is None else keys.message(),
-        unfiltered_keys=keys is not None and keys.lack_filter,
+        unfiltered_keys=keys is not None and keys.has_unsupported_keys,
         affected=deleted.affected,
     )
 
@@ -597,7 +597,7 @@ class _Merge:
         """Return ranges of the source whose keys fit their share of the memory limit."""
         rows, keys = self.rows.num_rows, self.rows.select(self.clauses.on)
         size = keys.nbytes + rows * _KEY_BYTES * len(self.clauses.on)
-        count = max(1, min(-(-size * HELD_SHARE // self.source.limit), rows // _MIN_BLOCK_ROWS))
+        count = max(1, min(-(-size * SOURCE_SHARE // self.source.limit), rows // _MIN_BLOCK_ROWS))
         cuts = np.linspace(0, rows, count + 1).astype(np.int64).tolist()
         return list(pairwise(cuts))
 
@@ -626,7 +626,7 @@ class _Merge:
         repeats = len(changed.source) > 0 and bool(keys.repeated[changed.source].any())
         if clauses.update and clauses.update_condition is not None:
             with meter.step("condition"):
-                changed = self._held(keys, changed, rows, repeats=repeats)
+                changed = self._satisfied(keys, changed, rows, repeats=repeats)
         elif repeats:
             self._refuse(keys, changed.source[keys.repeated[changed.source]])
         if not alone:
@@ -635,10 +635,10 @@ class _Merge:
             self._insert(_unmatched(keys, matches.source), keys)
         self.deleted.add(changed.addresses)
         self.num_changed += len(changed.source)
-        self.source.let_go()
+        self.source.release_pages()
         return _Block(start, stop, changed)
 
-    def _held(
+    def _satisfied(
         self, keys: SourceKeys, matches: Matches, rows: pa.Table, *, repeats: bool
     ) -> Matches:
         """Return matches for which the condition is true; it may choose among source rows of a
@@ -648,7 +648,7 @@ class _Merge:
         if not repeats:
             return matches.only(holds(self.dataset, condition, matches, rows))
         parts: list[Matches] = []
-        for pairs in keys.pairs(matches, _PAIRS):
+        for pairs in keys.pairs(matches, _PAIRS_PER_BATCH):
             held = pairs.only(holds(self.dataset, condition, pairs, rows))
             # Pairs of one row of the dataset follow each other.
             self._refuse(keys, held.source[1:][held.addresses[1:] == held.addresses[:-1]])
@@ -718,7 +718,7 @@ class _Merge:
         """Yield rows of the source at ascending positions; release rows on disk from memory."""
         for part in selected_rows(rows, positions):
             yield part
-            self.source.let_go()
+            self.source.release_pages()
 
 
 def _all(first: list[_Block], others: Iterator[_Block]) -> Iterator[_Block]:

@@ -110,7 +110,7 @@ class MergeClauses:
     compression: Literal["automatic", "balanced"] = "automatic"
 
     @property
-    def does_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the merge has no clause."""
         return not (self.update or self.delete or self.fail or self.insert or self.delete_by_source)
 
@@ -216,7 +216,7 @@ class InsertedKeys:
         return self._filter if self._all_hashed and self._count else None
 
     @property
-    def lack_filter(self) -> bool:
+    def has_unsupported_keys(self) -> bool:
         """Whether keys of unsupported types were added."""
         return bool(self._count) and not self._all_hashed
 
@@ -327,7 +327,7 @@ class SpilledRows:
             self._map = map_file(self._file.fileno(), self._file.tell())
         return pa.ipc.open_stream(pa.BufferReader(self._map)).read_all()
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Release the pages of the file from this process's memory; views stay valid."""
         if self._map is not None:
             advise(self._map, [ByteRange(0, self._map.size)], "dontneed")
@@ -339,7 +339,7 @@ class SpilledRows:
             self._file.close()
 
 
-HELD_SHARE: Final = 2
+SOURCE_SHARE: Final = 2
 """Share of the memory limit (1 / n) for rows of the source; their keys get as much."""
 
 
@@ -374,10 +374,10 @@ class MergeSource:
         """Whether the rows exceeded the limit."""
         return self._spilled is not None
 
-    def let_go(self) -> None:
+    def release_pages(self) -> None:
         """Release rows on disk from memory, until they are read again."""
         if self._spilled is not None:
-            self._spilled.let_go()
+            self._spilled.release_pages()
 
 
 def read_rows(
@@ -435,7 +435,7 @@ def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> M
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size > limit // HELD_SHARE:
+        if size > limit // SOURCE_SHARE:
             break
     else:
         return MergeSource(pa.Table.from_batches(held, schema), limit)
@@ -466,7 +466,7 @@ def check_source(
     ColumnNotFoundError, SchemaError
         The source lacks a key, or does not match the schema.
     """
-    if clauses.does_nothing:
+    if clauses.is_empty:
         raise OptionError(
             "The merge insert job is not configured to change the data in any way: the merge has "
             "no clauses. Add clauses, such as when_matched_update_all() and "
@@ -685,7 +685,7 @@ Addresses = NDArray[np.uint64]
 _MAX_PREFILTER_RATIO: Final = 0.25
 """Maximum ratio of source rows to dataset rows for which filtering rows before lookup pays off."""
 
-_STREAMED_ROWS: Final = 1 << 20
+_MIN_STREAMED_ROWS: Final = 1 << 20
 """Rows of a dataset beyond which lookups begin before all keys are decoded."""
 
 
@@ -759,7 +759,7 @@ def find_matches(
     search = Search(run, terms, answers=answers)
     num_keys = len(keys.names)
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
-    stream = snapshot.num_rows > _STREAMED_ROWS
+    stream = snapshot.num_rows > _MIN_STREAMED_ROWS
     for chunk in FilteredScan.of(search).chunks(stream=stream):
         with meter.step("look up"):
             rows = keys.find(chunk[:num_keys])

@@ -22,7 +22,7 @@ from glaive.expr.coerce import is_binary, is_list, is_string
 from glaive.format.field import Field
 from glaive.format.fields import RESERVED, LanceSchema
 
-_MOST_HINTS: Final = 10
+_MAX_HINTS: Final = 10
 """Maximum number of unknown columns that get a hint: each is compared with all known columns."""
 
 
@@ -60,7 +60,7 @@ def _match_fields(
     known = {field.name for field in wanted}
     unknown = [field.name for field in given if field.name not in known]
     for at, name in enumerate(unknown):
-        close = get_close_matches(name, known, n=1) if at < _MOST_HINTS else ()
+        close = get_close_matches(name, known, n=1) if at < _MAX_HINTS else ()
         hint = f" (did you mean {prefix + close[0]!r}?)" if close else ""
         faults.append(f"{prefix + name!r} is not a {kind} of the dataset{hint}")
     by_name: dict[str, list[pa.Field]] = {}

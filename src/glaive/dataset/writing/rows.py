@@ -133,7 +133,7 @@ def allowing(
 
 # --- Commit the fragments of a write plan as one version --------------------------------
 
-_READERS: Final = 16
+_CHECKING_THREADS: Final = 16
 """Threads that check whether files exist."""
 
 
@@ -214,7 +214,7 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
     if store.is_local:
         return [name for name in names if store.is_free(name)]
     wanted = list(names)
-    found = ordered_map(partial(find_object, store), wanted, workers=_READERS)
+    found = ordered_map(partial(find_object, store), wanted, workers=_CHECKING_THREADS)
     return [name for name, there in zip(wanted, found, strict=True) if there is None]
 
 

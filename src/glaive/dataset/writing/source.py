@@ -79,7 +79,7 @@ def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa
                 f"data[{position}] must be an instance of {model!r} exactly (subclasses are not "
                 f"accepted), got {type(row)!r}"
             )
-        values.append(_plain(model_to_dict(row)))
+        values.append(_without_enumerations(model_to_dict(row)))
     try:
         return pa.Table.from_pylist(values, schema=schema)
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
@@ -173,13 +173,13 @@ def _enumeration(kind: type[Enum]) -> Any:
     return _PLAIN.get(values.pop(), pa.string()) if len(values) == 1 else pa.string()
 
 
-def _plain(value: Any) -> Any:
+def _without_enumerations(value: Any) -> Any:
     """Replace enumerations in a value. Row by row: the rows are Python objects."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {key: _without_enumerations(one) for key, one in value.items()}
+    return [_without_enumerations(one) for one in value] if isinstance(value, list) else value
 
 
 # --- Members of structs that a cast to another type would leave out ---------------------
@@ -293,12 +293,12 @@ def _kind(data_type: Any) -> str:
 Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""
 
-_GIVEN: Final = "data to write"
+_INPUT: Final = "data to write"
 
 _INDEX: Final = "__index_level_"
 """Prefix of columns that hold the unnamed levels of a frame's index."""
 
-_MAPPINGS: Final = 8192
+_MAPPINGS_PER_TABLE: Final = 8192
 """Rows given as mappings that become one table."""
 
 
@@ -331,13 +331,13 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     SchemaError
         A type is nested too deeply, or a name is invalid UTF-8.
     """
-    with refuse_half_characters(_GIVEN):
+    with refuse_half_characters(_INPUT):
         source_schema, rows = _read(data, schema)
     check_schema(source_schema)
-    return source_schema, in_own_memory(rows) if _may_be_filled_again(data) else rows
+    return source_schema, in_own_memory(rows) if _may_reuse_memory(data) else rows
 
 
-def _may_be_filled_again(data: object) -> bool:
+def _may_reuse_memory(data: object) -> bool:
     """Return whether rows come from code that may reuse their memory for the next rows."""
     if isinstance(data, pa.RecordBatchReader):
         return True
@@ -450,7 +450,7 @@ def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
                 lost = None if at < 0 else lost_values(field.type, schema.field(at).type)
                 if lost is not None and item.column(number).null_count < item.num_rows:
                     raise SchemaError(
-                        f"column {field.name!r}: item {position} of the {_GIVEN} has {lost}. All "
+                        f"column {field.name!r}: item {position} of the {_INPUT} has {lost}. All "
                         "items get the types of the first one: cast the column, or give schema="
                     )
         yield item
@@ -472,7 +472,7 @@ def _hugging_face(data: Any) -> tuple[pa.Schema, Iterator[Rows]]:
         )
     schema = features.arrow_schema
     if hasattr(data, "with_format"):  # rows as Arrow, with selections and filters applied
-        batches = data.with_format("arrow").iter(batch_size=_MAPPINGS)
+        batches = data.with_format("arrow").iter(batch_size=_MAPPINGS_PER_TABLE)
         return schema, (batch.cast(schema) for batch in batches)
     raise OptionError(f"data to write: expected a Dataset or IterableDataset, found {kind}")
 
@@ -486,7 +486,7 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
         )
     schema, rows = _read(first, None)
 
-    def later() -> Iterator[Rows]:
+    def remaining() -> Iterator[Rows]:
         yield from rows
         for position, item in enumerate(rest, 1):
             if not _is_frame(item):
@@ -494,10 +494,10 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
                     f"data to write: expected a data frame as item {position}, found "
                     f"{type(item).__name__}"
                 )
-            with refuse_half_characters(_GIVEN), _converting():
+            with refuse_half_characters(_INPUT), _converting():
                 yield from [_as_first(item, schema)] if _is_pandas(item) else _read(item, schema)[1]
 
-    return schema, later()
+    return schema, remaining()
 
 
 def _as_first(frame: Any, schema: pa.Schema) -> pa.Table:
@@ -540,19 +540,19 @@ def _converting() -> Iterator[None]:
     except GlaiveError:
         raise
     except (ArithmeticError, LookupError, NotImplementedError, TypeError, pa.ArrowInvalid) as e:
-        said = "; ".join(map(str, e.args))
-        raise OptionError(f"{_GIVEN}: {said}. Give lists of one length, each of one type.") from e
+        cause = "; ".join(map(str, e.args))
+        raise OptionError(f"{_INPUT}: {cause}. Give lists of one length, each of one type.") from e
 
 
 def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator[Rows]:
-    while some := list(islice(rows, _MAPPINGS)):
-        with refuse_half_characters(_GIVEN):
+    while some := list(islice(rows, _MAPPINGS_PER_TABLE)):
+        with refuse_half_characters(_INPUT):
             yield rows_of_models(some, model, schema=schema)
 
 
 def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterator[Rows]:
-    while some := list(islice(rows, _MAPPINGS)):
-        with refuse_half_characters(_GIVEN), _converting():
+    while some := list(islice(rows, _MAPPINGS_PER_TABLE)):
+        with refuse_half_characters(_INPUT), _converting():
             made = pa.Table.from_pylist(some, schema=schema)
         yield made
 

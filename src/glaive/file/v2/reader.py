@@ -64,7 +64,7 @@ from glaive.format.fields import LanceSchema
 from glaive.io.mapped import readable_size
 from glaive.io.store import RangeReader
 from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
-from glaive.process import patiently, renewed
+from glaive.process import fork_safe, lock_with_timeout
 from glaive.types import ByteRange, FormatVersion, Int64s, Where, copy_of, items_of
 
 if TYPE_CHECKING:
@@ -722,7 +722,7 @@ class FileV2:
         self._page_bytes = 0
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
-        self._lock = renewed(RLock())
+        self._lock = fork_safe(RLock())
 
     @property
     def nbytes(self) -> int:
@@ -811,7 +811,7 @@ class FileV2:
         """Return a physical column with its pages, parsed on first use."""
         column = self._columns.get(index)
         if column is None:
-            with patiently(self._lock):
+            with lock_with_timeout(self._lock):
                 column = self._columns.get(index)
                 if column is None:
                     column = self._columns[index] = self._open_column(index, name)
