@@ -1,10 +1,10 @@
-"""Records that compiled kernels read from memory, and what kernels take.
+"""Records that compiled kernels read from memory, and conventions of their arguments.
 
 Wrappers call kernels by keyword, in the order of the parameters (``loops.entry``). Kernels that
 call each other do so by keyword, too, where they have many parameters.
 
-Each number is an ``int64``: the address of an array or buffer that the wrapper keeps alive during
-the call, 0 if there is none; or a size, a count or a limit. Unless a kernel says otherwise,
+Each number is an ``int64``: a size, a count, a limit or an address. The wrapper keeps arrays and
+buffers alive during the call; the address of a missing one is 0. Unless a kernel says otherwise,
 addresses with plural names are of ``int64`` arrays, one item per chunk or row.
 
 A record has such numbers under names. Wrappers write it to memory with :func:`packed`.
@@ -23,12 +23,12 @@ Record = TypeVar("Record", bound=tuple[int, ...])
 
 
 def packed(record: tuple[int, ...]) -> Int64s:
-    """A record as an array, for kernels that read it from memory; see :func:`offsets_of`."""
+    """Return a record as an array, for kernels that read it from memory; see :func:`offsets_of`."""
     return np.fromiter(record, np.int64, len(record))
 
 
 def offsets_of(record: type[Record]) -> Record:
-    """Byte offsets of the members of a packed record, by name.
+    """Return the byte offsets of the members of a packed record, by name.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def offsets_of(record: type[Record]) -> Record:
 class LevelPage(NamedTuple):
     """Level encodings of a page with lists, and limits of its levels; read from memory.
 
-    ``rep`` and ``definition`` are 0 none, 1 plain, 2 packed to a width in bits, 3 packed inline,
+    ``rep`` and ``definition`` are 0 absent, 1 plain, 2 packed to a width in bits, 3 packed inline,
     4 runs.
 
     Chunks have ``value_buffers``, whose sizes take ``value_width`` bytes in their header, 2 or 4.
     Definition levels up to ``visible_max`` stand for an entry of the innermost list. A null list
-    has the level ``null_list``, a null item ``null_item``; 0 where there is none.
+    has the level ``null_list``, a null item ``null_item``; 0 where all are valid.
 
     ``values`` and ``value_bits`` are the encoding of values that kernels read themselves: 0 others,
     1 plain words of so many bits, 3 words packed inline.
@@ -72,12 +72,14 @@ class WordRanges(NamedTuple):
     """A test of integers of ``bits`` bits, 8 to 64; read from memory.
 
     ``lows`` and ``spans`` are ``uint64`` arrays of ``ranges`` items, ascending; the last range may
-    wrap around from the largest integer to 0. The other members, where not 0, represent the same
-    set: ``table`` has one byte per integer from 0 to ``limit``; ``bitset`` has one bit per integer
-    from ``base`` to ``base + top``, the last of which is clear; ``prefilter`` has one bit per hash
-    shifted by ``shift``: an integer whose bit is clear does not pass; ``slots`` is the hash table
-    of the integers ``words``, with 2 ** ``slot_bits`` slots and the factor ``secret``
-    (``glaive.kernels.loops.hashing``).
+    wrap around from the largest integer to 0. The other members are 0, or represent the same set:
+
+    - ``table`` has one byte per integer from 0 to ``limit``.
+    - ``bitset`` has one bit per integer from ``base`` to ``base + top``; the last bit is clear.
+    - ``prefilter`` has one bit per hash shifted by ``shift``. Integers whose bit is clear fail.
+    - ``slots`` is the hash table of the integers ``words``, with 2 ** ``slot_bits`` slots and the
+      factor ``secret`` (``glaive.kernels.loops.hashing``).
+
     With a ``limit`` of at least 0, integers above it are damage. ``base`` and ``top`` are
     ``uint64`` bits.
     """
@@ -118,8 +120,8 @@ class ChunkRows(NamedTuple):
 class ChunkPlace(NamedTuple):
     """Where a chunk is: ``size`` bytes from ``start``; it has ``values``, from number ``first`` on.
 
-    Values that are numbers of items are below ``limit``, from ``base`` on. Two of them fit in a
-    line of the cache, or one of those with items, which have two numbers more without a use.
+    Values that are numbers of items are below ``limit``, from ``base`` on. A line of the cache has
+    two places, or one place of a page with items, which has two unused numbers.
     """
 
     start: int
@@ -131,7 +133,7 @@ class ChunkPlace(NamedTuple):
 
 
 class RowTable(NamedTuple):
-    """Pages without lists, read as one, and how their column is to be taken; read from memory.
+    """Pages outside of lists, read as one, and how to take their column; read from memory.
 
     Chunk i has a ``ChunkPlace``, ``1 << place_shift`` bytes each, at ``chunk_places``. Page p
     begins with value ``starts[p]`` and chunk ``first_chunks[p]``; its chunks have ``1 << shift``
@@ -139,11 +141,11 @@ class RowTable(NamedTuple):
 
     ``definition``, ``def_width`` and ``max_def`` are as for ``LevelPage``; with ``nullable`` a
     level of 1 is a null. ``values`` is the encoding of values: 1 plain ones of ``bits`` bits, 3
-    words packed inline, 5 strings with offsets of so many bits, 6 the same in FSST codes, where
-    page p has the symbols at ``symbols``, :data:`SYMBOLS_BYTES` each.
+    words packed inline, 5 strings with offsets of ``bits`` bits, 6 FSST codes of such strings.
+    Then ``symbols`` has :data:`SYMBOLS_BYTES` of symbols for each page.
 
-    Where ``item_width`` is not 0, values are numbers of items, and these are what is taken:
-    strings of ``item_data`` from ``item_offsets`` of as many bytes, ``items`` in all.
+    If ``item_width`` is above 0, values are numbers of ``items`` items, and the kernel takes the
+    items: strings of ``item_data``, from ``item_offsets`` of ``item_width`` bytes.
 
     Row r of the dataset is value ``r - first_row``.
     """
@@ -174,10 +176,10 @@ class RowTable(NamedTuple):
 
 
 class TakenColumn(NamedTuple):
-    """Where a column was put, from the beginning of the memory; stored by the kernel.
+    """Place of a taken column, from the beginning of the memory; stored by the kernel.
 
     ``values`` are words, bits, or the bytes of strings, ``size`` bytes in all; ``offsets``,
-    ``validity`` and ``levels`` are -1 where there are none.
+    ``validity`` and ``levels`` are -1 if absent.
     """
 
     values: int
@@ -200,7 +202,7 @@ class DecodeState(NamedTuple):
 
 
 class TrainRound(NamedTuple):
-    """A round of training, in memory: values encoded, least occurrences, tenths a pair weighs."""
+    """A round of training, in memory: values, minimum occurrences, weight of a pair in tenths."""
 
     values: int
     min_count: int
@@ -208,7 +210,7 @@ class TrainRound(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A candidate for a symbol, in memory: its bytes as a number, how many, and its gain."""
+    """A candidate for a symbol, in memory: its bytes as a number, their count, and its gain."""
 
     word: int
     size: int

@@ -1,9 +1,9 @@
 """Compiled bit-packing kernels; their wrappers are in ``glaive.kernels.bitpack``.
 
 ``starts``, ``sizes``, ``counts``, ``chunk`` and ``index`` are addresses of ``int64`` arrays.
-Kernels over inline chunks read each width once and check it, with the chunk, on the way (a
-second pass would cost more than the check); they return the number of the first chunk or
-value that does not fit, -1 when all did. ``scratch`` has room for a block of 8 KiB.
+Kernels over inline chunks read each width once and check it, with the chunk, on the way. They
+return the number of the first bad chunk or value, or -1. ``scratch`` has room for a block of
+8 KiB.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def load_word(word_bits: int, source: int) -> np.uint64:
 def fill_zero(target: int, size: int) -> None:
     """Write ``size`` zero bytes."""
     at = 0
-    # The compiler would scatter words one by one: it does not see that addresses are neighbours.
+    # The compiler would scatter words one by one: it misses that addresses are adjacent.
     while at + LINE <= size:
         fill(target + at, np.uint64(0))
         at += LINE
@@ -72,7 +72,7 @@ def fill_zero(target: int, size: int) -> None:
 
 @kernel
 def inline_width(data: int, data_size: int, start: int, size: int, word_bits: int) -> int:
-    """Width of the inline block at ``start``, -1 if there is no such block."""
+    """Return the width of the inline block at ``start``, -1 if it is invalid."""
     word = word_bits >> 3
     if start < 0 or size < word or start > data_size - size:
         return -1
@@ -87,7 +87,7 @@ def unpack_inline(
     data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
     target: int, values: int, scratch: int,
 ) -> int:  # fmt: skip
-    """Unpack ``counts[i]`` values of every chunk; ``values`` is the room in ``target``."""
+    """Unpack ``counts[i]`` values of every chunk; ``target`` has room for ``values``."""
     word = word_bits >> 3
     done = 0
     for i in range(chunks):
@@ -110,7 +110,7 @@ def unpack_inline(
 
 @kernel
 def place_of_value(word_bits: int, width: int, index: int) -> tuple[np.int64, np.int64]:
-    """Where value ``index`` of a packed block begins: the byte of its word, the bit within."""
+    """Return where value ``index`` of a packed block begins: byte of its word, bit within it."""
     within = index & 127
     if word_bits == 64:
         lanes, log = 16, 6
@@ -129,23 +129,23 @@ def place_of_value(word_bits: int, width: int, index: int) -> tuple[np.int64, np
 
 @kernel
 def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uint64:
-    """Value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
+    """Return value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
     byte, shift = place_of_value(word_bits, width, index)
     at = block + byte
-    # No branch on whether the value goes on in the next row: nobody can predict that, and the
-    # processor would wait for the memory of one value before it asks for that of another.
+    # A branch on whether the value continues in the next row would be unpredictable. The processor
+    # would then wait for the memory of one value before it fetches the next.
     more = at + ROW * np.int64(shift + width > word_bits)
     rest = load_word(word_bits, more) << np.uint64((word_bits - shift) & 63)
-    # Where it does not, the rest lies above the bits of the value.
+    # Otherwise the rest lies above the bits of the value.
     return (load_word(word_bits, at) >> np.uint64(shift) | rest) & low_bits(width)
 
 
 @kernel
-def ask_for_values(
+def prefetch_values(
     data: int, starts: int, chunks: int, widths: int, chunk: int, index: int, values: int,
     word_bits: int,
 ) -> None:  # fmt: skip
-    """Have the processor fetch the words of values: of all at once, where it would stop at each."""
+    """Fetch the words of all values at once, because the processor would wait for each of them."""
     for i in range(values):
         c = load_i64(chunk + i * 8)
         at = load_i64(index + i * 8)
@@ -165,8 +165,8 @@ def take_inline(
 ) -> int:  # fmt: skip
     """Unpack one value of a chunk for each pair of ``chunk`` and ``index``.
 
-    Behind the values, ``target`` has room for a byte per chunk: its width. Widths are read in a
-    pass of their own, since where a value lies depends on its width.
+    After the values, ``target`` has room for a byte per chunk: its width. Widths are read in a
+    pass of their own, because the place of a value depends on its width.
     """
     word = word_bits >> 3
     widths = target + values * word
@@ -175,7 +175,7 @@ def take_inline(
         store_u8(widths + c, np.uint64(inline_width(data, data_size, start, size, word_bits)))
     for i in range(values):
         if i % AHEAD == 0:
-            ask_for_values(
+            prefetch_values(
                 data=data, starts=starts, chunks=chunks, widths=widths, chunk=chunk + i * 8,
                 index=index + i * 8, values=min(AHEAD, values - i), word_bits=word_bits,
             )  # fmt: skip
@@ -196,7 +196,7 @@ def take_inline(
 
 @kernel
 def tail_is_packed(tail: int, word_bits: int, width: int) -> bool:
-    """Whether the last ``tail`` < 1,024 values of a block are packed, else they are raw."""
+    """Return whether the last ``tail`` < 1,024 values of a block are packed or raw."""
     return tail > 0 and width * (BLOCK - tail) < (word_bits - width) * tail
 
 
@@ -259,7 +259,7 @@ def pack_out_of_line(
 
 @kernel
 def width_of(source: int, size: int, word_bits: int) -> int:
-    """Bits that the largest word in ``size`` bytes needs."""
+    """Return the bits that the largest word in ``size`` bytes needs."""
     a = np.uint64(0)
     b = np.uint64(0)
     c = np.uint64(0)
@@ -304,9 +304,9 @@ def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
 def pack_inline(
     source: int, count: int, word_bits: int, target: int, sizes: int, scratch: int
 ) -> int:
-    """Pack every 1,024 values in the bits that they need; store the ``sizes`` of the chunks.
+    """Pack each 1,024 values in the bits that they need; store the ``sizes`` of the chunks.
 
-    Returns the bytes stored.
+    Return the bytes stored.
     """
     word = word_bits >> 3
     at = target

@@ -1,17 +1,15 @@
 """How kernels are compiled: arithmetic that wraps, or a build that checks every step.
 
-numba promises the compiler that signed ``+``, ``-`` and ``*`` never overflow. The compiler then
-removes what could only be true after an overflow: ``k = offset - first; if k < 0`` becomes
-``if offset < first``, and a ``k`` that wrapped around passes. Offsets come from files, so that
-promise would be wrong. Kernels are compiled without it: arithmetic wraps at 64 bits, and a
-check of a number holds for the number that is used afterwards.
+numba promises the compiler that signed ``+``, ``-`` and ``*`` stay in range. The compiler then
+changes checks: ``k = offset - first; if k < 0`` becomes ``if offset < first``, and a ``k`` that
+wrapped around passes. Offsets come from files and break this promise. glaive therefore removes the
+promise: arithmetic wraps at 64 bits, and a check of a number holds for its later uses.
 
-With ``GLAIVE_KERNELS=checked`` kernels are compiled so that every load, store and copy is compared
-with the buffers whose addresses were taken for the call, and every overflow, shift beyond the
-word and float out of range stops the kernel: see ``glaive.kernels._addresses``. That is slow, and
-for tests.
+With ``GLAIVE_KERNELS=checked`` kernels compare every load, store and copy with the buffers whose
+addresses were taken for the call. An overflow, a shift beyond the word or a float out of range
+stops the kernel; see ``glaive.kernels._addresses``. This build is slow, and for tests.
 
-Rules for kernels: "Kernels" in ``CONTRIBUTING.md``.
+Rules for kernels: "House rules" in ``CONTRIBUTING.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _I64 = ir.IntType(64)
 
 
 class _WrappingBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite ships no types
-    """Writes instructions without the promise that signed arithmetic does not overflow."""
+    """Writes instructions for signed arithmetic that may overflow."""
 
     def add(self, lhs: Any, rhs: Any, name: str = "", flags: Sequence[str] = ()) -> Any:
         return super().add(lhs, rhs, name, _without_promise(flags))
@@ -51,10 +49,10 @@ def _without_promise(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
-    """Writes a check before every instruction that could do harm, and an exit behind it.
+    """Writes a check and an exit before every instruction that could do harm.
 
-    Loads and stores at integer addresses are recognised by their pointer, which was made from an
-    integer just before. Memory that numba itself manages is not checked.
+    The builder recognises loads and stores at integer addresses by their pointer, which was made
+    from an integer just before. It trusts memory that numba itself manages.
     """
 
     def __init__(self, block: Any, lower: Any) -> None:
@@ -182,7 +180,7 @@ def _checker() -> Any:
 
 
 def _size_of(value_type: Any) -> int | None:
-    """Bytes of a value in memory."""
+    """Return the bytes of a value in memory."""
     if isinstance(value_type, ir.VectorType):
         lane = _size_of(value_type.element)
         return None if lane is None else lane * value_type.count
@@ -228,7 +226,7 @@ class _CheckedLowering(BaseNativeLowering):  # type: ignore[misc]  # same
 
 
 class _Compiler(CompilerBase):  # type: ignore[misc]  # same
-    """numba's pipeline with another last step, in which instructions are written."""
+    """numba's pipeline with another last step, which writes instructions."""
 
     lowering: Any
 

@@ -1,4 +1,4 @@
-"""Kernels behind ``glaive.kernels.chunks``."""
+"""Compiled kernels over chunks; their wrappers are in ``glaive.kernels.chunks``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_headers(
     data: int, starts: int, sizes: int, chunks: int, level_buffers: int, value_buffers: int,
     value_width: int, levels_out: int, starts_out: int, sizes_out: int,
 ) -> int:  # fmt: skip
-    """Find the buffers of each chunk; returns the first bad chunk, or -1."""
+    """Find the buffers of each chunk; return the first bad chunk, or -1."""
     head = 2 + 2 * level_buffers + value_width * value_buffers
     for chunk in range(chunks):
         start = load_i64(starts + 8 * chunk)

@@ -36,13 +36,13 @@ _ENTRIES = 256
 
 @kernel_with_sums
 def sum_entries(code: int, width: int, tables: int) -> np.float32:
-    """The sum of one entry of each table; four sums, so that four can be computed at a time."""
+    """Sum one entry of each table; four sums let the processor add four entries at a time."""
     a = b = c = d = np.float32(0)
     even = width // 8 * 8
     line = _ENTRIES * 4
     for j in range(0, even, 8):
         table = tables + j * line
-        # Eight bytes with one load: the processor has enough to do with those of the tables.
+        # Eight bytes with one load: the loads from the tables keep the processor busy.
         word = load_i64(code + j)
         a += load_f32(table + (word & 255) * 4)
         b += load_f32(table + line + ((word >> 8) & 255) * 4)
@@ -59,7 +59,7 @@ def sum_entries(code: int, width: int, tables: int) -> np.float32:
 
 @kernel_with_sums
 def sum_tables(codes: int, rows: int, width: int, tables: int, out: int) -> None:
-    """For each row the sum of the entries that its bytes select, added to what is there."""
+    """Add the sum of the entries that the bytes of each row select to the number of the row."""
     for i in range(rows):
         total = load_f32(out + i * 4) + sum_entries(codes + i * width, width, tables)
         store_f32(out + i * 4, total)
@@ -70,9 +70,9 @@ def part_products(
     entries: int, parts: int, width: int, count: int, vector: int, center: int,
     factor: np.float32, out: int,
 ) -> None:  # fmt: skip
-    """Products of each part of a vector with all entries for it; a number at a time, of all.
+    """Multiply each part of a vector with all its entries, one number at a time.
 
-    With ``center``, of what the vector is beyond that.
+    With ``center``, multiply the difference of the vector and the center.
     """
     for part in range(parts):
         products = out + part * count * 4
@@ -90,7 +90,7 @@ def part_products(
 
 @kernel_with_sums
 def dot_code(code: int, query: int, width: int) -> np.float32:
-    """Product of a row of bytes with a query of floats."""
+    """Multiply a row of bytes with a query of floats."""
     total = np.float32(0)
     for j in range(width):
         total += np.float32(item_u8(code, j)) * item_f32(query, j)
@@ -99,7 +99,7 @@ def dot_code(code: int, query: int, width: int) -> np.float32:
 
 @kernel_with_sums
 def gap_code(code: int, query: int, width: int) -> np.float32:
-    """Squared distance of two rows of bytes: below 2^31 for widths up to 2^15."""
+    """Return the squared distance of two rows of bytes: below 2^31 for widths up to 2^15."""
     total = np.int32(0)
     for j in range(width):
         gap = np.int32(item_u8(code, j)) - np.int32(item_u8(query, j))
@@ -109,7 +109,7 @@ def gap_code(code: int, query: int, width: int) -> np.float32:
 
 @kernel_with_sums
 def encode_numbers(numbers: int, count: int, start: float, step: float, out: int) -> float:
-    """Store the byte of each number; returns the sum of all numbers."""
+    """Store the byte of each number; return the sum of all numbers."""
     total = 0.0
     for i in range(count):
         number = np.float64(item_f32(numbers, i))
@@ -123,9 +123,10 @@ def encode_numbers(numbers: int, count: int, start: float, step: float, out: int
 
 
 # --- Lower bounds of the distances of 64 codes at a time, by tables of bytes held in registers
-# The entries of a table become bytes, rounded down; a table of 256 bytes is four registers, from
-# which one instruction picks 64 bytes out of two. What that leaves out only lowers the sums, so
-# that a row whose bound is beyond a limit need not be compared.
+#
+# The entries of a table become bytes, rounded down. A table of 256 bytes is four registers. One
+# instruction picks 64 bytes out of two registers. Rounding only lowers the sums, so that a scan may
+# skip a row whose bound is beyond a limit.
 
 LANES = 64
 """Codes that are bounded at a time."""
@@ -140,7 +141,7 @@ _WORDS, _FLOATS = ir.VectorType(_I32, LANES // 2), ir.VectorType(ir.FloatType(),
 
 
 def pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
-    """The bytes with the numbers, of which the low seven bits count, out of two registers."""
+    """Pick bytes out of two registers by the low seven bits of the numbers."""
     if not _HAS_PERMUTES:
         return pick_one_by_one(builder, first, second, numbers)
     kind = ir.FunctionType(_BYTES, [_BYTES] * 3)
@@ -150,7 +151,7 @@ def pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
 
 
 def pick_one_by_one(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
-    """The same as :func:`pick` on any processor."""
+    """Pick bytes like :func:`pick`, on any processor."""
     found = ir.Constant(_BYTES, ir.Undefined)
     both = cgutils.alloca_once(builder, ir.ArrayType(_BYTES, 2))
     for at, part in enumerate((first, second)):
@@ -177,10 +178,10 @@ def rows_within(
     builder: Any, code_at: Any, parts: Any, table_at: Any, terms_at: Any, weight_of: Any,
     start: Any, step_of: Any, most: Any,
 ) -> Any:  # fmt: skip
-    """Bits of those of 64 rows whose bound is not beyond a limit.
+    """Return a bit for each of 64 rows: whether its bound is within a limit.
 
-    The bound of a row is ``offset + weight * term`` and ``step`` times its sum of bytes. Codes lie
-    part by part; the rows 0, 32, 1, 33 and so on side by side.
+    The bound of a row is ``offset + weight * term`` plus ``step`` times its sum of bytes. Codes are
+    stored part by part, in the order of rows 0, 32, 1, 33 and so on.
     """
     zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
     sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
@@ -225,13 +226,13 @@ def rows_within(
 
 @kernel
 def permutes_bytes() -> int:
-    """Whether the processor has an instruction that picks bytes."""
+    """Return whether the processor has an instruction that picks bytes."""
     return 1 if _HAS_PERMUTES else 0
 
 
 @kernel
 def lesser(kept: np.float32, other: np.float32) -> np.float32:
-    """The lesser of two numbers, the first of which is not NaN."""
+    """Return the lesser of a number and another one, which may be NaN."""
     if other < kept:
         return other
     return kept
@@ -239,7 +240,7 @@ def lesser(kept: np.float32, other: np.float32) -> np.float32:
 
 @kernel
 def greater(kept: np.float32, other: np.float32) -> np.float32:
-    """The greater of two numbers, the first of which is not NaN."""
+    """Return the greater of a number and another one, which may be NaN."""
     if other > kept:
         return other
     return kept
@@ -247,16 +248,16 @@ def greater(kept: np.float32, other: np.float32) -> np.float32:
 
 @kernel
 def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
-    """Make tables of bytes: an entry is ``least + step * byte`` and less than one step more.
+    """Make tables of bytes: an entry is ``least + step * byte``, plus less than one step.
 
-    Stores step, the sum of the least entries less what rounding may add up to, and the least entry
-    of each table. Bytes for NaN may be any: no sum with one is near. False where entries are too
-    far apart, or too near.
+    Store the step, the sum of the least entries less the maximum rounding, and the least entry of
+    each table. Bytes for NaN are arbitrary, because sums with NaN are far. Return ``False`` where
+    entries are too far apart, or too near.
     """
     span = base = large = np.float32(0)
     for part in range(width):
         table = tables + part * _ENTRIES * 4
-        # Four at a time, none of which waits for another.
+        # Four at a time, which the processor computes in parallel.
         a = b = c = d = _LARGEST
         e = f = g = h = -_LARGEST
         for i in range(0, _ENTRIES, 4):
@@ -293,12 +294,12 @@ _SQUARED, _PRODUCT, _GAP, _BLOCK_BYTES = 0, 1, 2, 3
 _FIELDS = 9
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _WIDE, _AHEAD = 256, 4096
-"""Rows of so many bytes come from memory; those so far ahead are asked for."""
+"""Minimum bytes of rows that are fetched ahead, and the distance in bytes."""
 
 
 @kernel_with_sums
 def compared(code: int, kind: int, width: int, query: int) -> np.float32:
-    """Compare a code with the query, in the way of its kind."""
+    """Compare a code with the query, by its kind of comparison."""
     if kind == _SQUARED:
         return squared_f32(code, query, width)
     if kind == _PRODUCT:
@@ -312,7 +313,7 @@ def compared(code: int, kind: int, width: int, query: int) -> np.float32:
 
 @kernel
 def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int, bits: int) -> bool:
-    """Whether the bit of a row is set; not of one that has none."""
+    """Return whether the bit of a row exists and is set."""
     if fragment < 0 or fragment >= fragments:
         return False
     if row < 0 or row >= load_i64(sizes + fragment * 8):
@@ -327,12 +328,12 @@ def scan_codes(
     code_bytes: int, query: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
     capacity: int, heap: int, keys: int, places: int, scratch: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Keep the nearest rows of partitions; returns how many, and how many were compared.
+    """Keep the nearest rows of partitions; return how many, and how many were compared.
 
     ``parts`` has nine numbers for each partition: four places of codes, five of rows.
     ``numbers`` are the least and the greatest distance, factor and shift. The nearest row is the
-    first; ``places`` are of fragments, then of rows. With ``scratch``, which has room for
-    ``2 + width`` numbers and tables of bytes, rows of partitions with blocks are bounded first.
+    first; ``places`` are of fragments, then of rows. ``scratch`` has room for ``2 + width``
+    numbers and tables of bytes. With it, the kernel bounds rows of partitions with blocks first.
     """
     rows_out = places + 8 * capacity
     low, limit = load_f32(numbers), load_f32(numbers + 4)
@@ -383,7 +384,7 @@ def scan_codes(
                 if scales:
                     scale = load_f32(scales + i * 4)
                 far = start + (compared(here, kind, width, query) - shift) * scale
-                # NaN is neither.
+                # NaN fails both comparisons.
                 if not (far <= limit) or not (far >= low):
                     continue
                 size = keep_near(

@@ -1,12 +1,12 @@
 """Compiled kernels that drop deleted rows; their wrappers are in ``glaive.kernels.compact``.
 
-``deleted`` is the address of ascending row numbers; ``base`` is the number of the first row
-here. The rows between two deleted ones are copied as one run, 64 bytes at a time: bytes copied
-beyond a run are overwritten by the next one. Kernels return the index of the first row number
-that does not ascend or lies beyond the rows, -1 when there is none.
+``deleted`` is the address of ascending row numbers; ``base`` is the number of the first row.
+Kernels copy the rows between two deleted ones as one run, 64 bytes at a time. The next run
+overwrites bytes that were copied beyond a run. Kernels return the index of the first row number
+that repeats, descends or lies beyond the rows, or -1.
 
-Words of 8 to 64 bits are selected by a bitmap of the live rows, 64 rows at a time: where the
-processor has a compress instruction, that costs next to nothing.
+A bitmap of the live rows selects words of 8 to 64 bits, 64 rows at a time. This is cheap on
+processors with a compress instruction.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from glaive.kernels.loops.offsets import arrow_offset
 
 WINDOW = 64
 ROW = 64
-"""Bytes of one copy, and of slack behind the target."""
+"""Bytes of one copy, and of slack after the target."""
 
 
 @kernel
 def run_end(deleted: int, count: int, i: int, base: int, rows: int) -> int:
-    """The row at which run ``i`` ends."""
+    """Return the row at which run ``i`` ends."""
     if i == count:
         return rows
     return load_i64(deleted + i * 8) - base
@@ -53,7 +53,7 @@ def run_end(deleted: int, count: int, i: int, base: int, rows: int) -> int:
 
 @kernel
 def copy_run(target: int, source: int, size: int, available: int) -> None:
-    """Copy ``size`` bytes, and some more where the source has ``available`` bytes."""
+    """Copy ``size`` bytes, and more if the source has ``available`` bytes."""
     at = 0
     while at < size and at + ROW <= available:
         copy_row(target + at, source + at)
@@ -82,7 +82,7 @@ def compact_wide(
 
 @kernel
 def compact_64(word_bits: int, target: int, source: int, live: np.uint64) -> None:
-    """Store the live ones of 64 words; writes and reads 64 bytes at a time."""
+    """Store the live words among 64; write and read 64 bytes at a time."""
     lanes = 512 // word_bits
     size = word_bits >> 3
     every = low_bits(lanes)
@@ -103,7 +103,7 @@ def compact_64(word_bits: int, target: int, source: int, live: np.uint64) -> Non
 
 @kernel
 def compact_some(word_bits: int, target: int, source: int, live: np.uint64) -> None:
-    """Store the live words, and touch no others."""
+    """Store the live words; write their bytes only."""
     word = word_bits >> 3
     to = target
     while live != np.uint64(0):
@@ -115,7 +115,7 @@ def compact_some(word_bits: int, target: int, source: int, live: np.uint64) -> N
 
 @kernel
 def live_bits(bits: int, at: int, count: int) -> np.uint64:
-    """``count`` ≤ 64 bits from bit ``at`` on; reads 9 bytes."""
+    """Return ``count`` ≤ 64 bits from bit ``at`` on; read 9 bytes."""
     shift = at & 7
     word = load_u64(bits + (at >> 3)) >> np.uint64(shift)
     if shift > 0:
@@ -157,8 +157,8 @@ def compact_inline(
 ) -> int:  # fmt: skip
     """Unpack inline chunks and store the live words, chunk by chunk in the cache.
 
-    Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Returns the number of
-    the first bad chunk, ``chunks`` when there are not ``capacity`` live words, -1 otherwise.
+    Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Return the number of the
+    first bad chunk, ``chunks`` if the number of live words differs from ``capacity``, or -1.
     """
     word = word_bits >> 3
     count_live = 0
@@ -191,7 +191,7 @@ def compact_inline(
 def compact_bits(
     bits: int, begin: int, rows: int, deleted: int, count: int, base: int, target: int
 ) -> int:
-    """Append the live bits, where row 0 is bit ``begin``."""
+    """Append the live bits; row 0 is bit ``begin``."""
     at = 0
     filled = 0
     limit = (begin + rows + 7) >> 3

@@ -40,8 +40,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
 )
 
-# --- The nearest rows that a search has met: a heap, the farthest first, in four arrays side by
-# side
+# --- The nearest rows that a search has met: a heap, the farthest first, in four arrays
 #
 # Distances are ``float32``; keys, places (of fragments) and rows have eight bytes. Of equal
 # distances the higher key is farther.
@@ -51,7 +50,7 @@ from glaive.kernels.loops.memory import (
 def is_farther(
     distance: np.float32, key: np.uint64, other: np.float32, other_key: np.uint64
 ) -> bool:
-    """The order of rows: by distance, then by key."""
+    """Return whether a row is farther: compare distances, then keys."""
     return distance > other or (distance == other and key > other_key)
 
 
@@ -68,7 +67,7 @@ def put(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> N
 def hole_for(
     heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
 ) -> int:
-    """Make room for a row below the farthest, which goes; returns where."""
+    """Remove the farthest row and make room for another; return where."""
     at = 0
     child = 1
     while child < size:
@@ -89,7 +88,7 @@ def hole_for(
 def hole_behind(
     heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
 ) -> int:
-    """Make room for one row more; returns where."""
+    """Make room for one row more; return where."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
@@ -119,9 +118,9 @@ def keep_near(
     heap: int, keys: int, places: int, rows: int, size: int, capacity: int, far: np.float32,
     key: np.uint64, place: int, row: int,
 ) -> int:  # fmt: skip
-    """Add a row, whose ``place`` and ``row`` are at these addresses; returns the new size.
+    """Add a row, whose ``place`` and ``row`` are at these addresses; return the new size.
 
-    A full heap takes it for the farthest, or not at all.
+    In a full heap, the row replaces the farthest one, if it is nearer.
     """
     if size < capacity:
         at = hole_behind(heap, keys, places, rows, size, far, key)
@@ -137,13 +136,12 @@ def keep_near(
     return size
 
 
-# --- Lists of candidates of searches in graphs: nodes in order of distance, and which were looked
-# at
+# --- Lists of candidates of searches in graphs: nodes in order of distance, with a mark
 #
 # A list is two rows of 32-bit words: numbers of nodes, and distances.
 
 EXPANDED = 1 << 30
-"""Added to the number of a node in a list of candidates once its neighbours were looked at."""
+"""Added to the number of a node in a list of candidates once its neighbours were compared."""
 
 
 @kernel
@@ -161,12 +159,12 @@ def shift_16(builder: Any, address: Any) -> Any:
 
 @kernel
 def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.float32) -> int:
-    """Insert into a list in order of distance, behind equal ones; returns the place.
+    """Insert into a list in order of distance, after equal ones; return the place.
 
-    NaN comes last: nothing is behind it but NaN.
+    NaN comes last.
     """
     low = 0
-    if math.isnan(far):  # numpy's is lowered to a loop, which cannot be checked
+    if math.isnan(far):  # numpy's is lowered to a loop, which the checked build refuses
         low = min(count, most - 1)
     while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
         low += 16
@@ -189,10 +187,10 @@ def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.f
 _F16, _BF16, _F64, _U8 = 1, 2, 3, 4
 _L2, _COSINE, _DOT = 0, 1, 2
 
-_LEAST, _MOST = np.float32(1e-15), np.float32(1e15)
-"""Lengths of vectors between which squares and products are exact enough in 32 bits."""
+_MIN_LENGTH, _MAX_LENGTH = np.float32(1e-15), np.float32(1e15)
+"""Minimum and maximum length of vectors with squares and products exact enough in 32 bits."""
 
-_LEAST_OF_DOUBLES, _MOST_OF_DOUBLES = 1e-140, 1e140
+_MIN_DOUBLE_LENGTH, _MAX_DOUBLE_LENGTH = 1e-140, 1e140
 """The same in 64 bits."""
 
 
@@ -217,7 +215,7 @@ def dot_f32(first: int, second: int, dimension: int) -> np.float32:
 
 @kernel_with_sums
 def cosine_f32(vector: int, query: int, dimension: int, norm: np.float32) -> np.float32:
-    """One minus the cosine, given the norm of the query."""
+    """Return one minus the cosine, given the norm of the query."""
     product = np.float32(0)
     square = np.float32(0)
     for i in range(dimension):
@@ -225,14 +223,14 @@ def cosine_f32(vector: int, query: int, dimension: int, norm: np.float32) -> np.
         product += x * item_f32(query, i)
         square += x * x
     length = square_root(square)
-    if _LEAST < length < _MOST and _LEAST < norm < _MOST:
+    if _MIN_LENGTH < length < _MAX_LENGTH and _MIN_LENGTH < norm < _MAX_LENGTH:
         return np.float32(1) - product / length / norm
     return cosine_of_doubles(vector, query, dimension)
 
 
 @kernel_with_sums
 def cosine_of_doubles(vector: int, query: int, dimension: int) -> np.float32:
-    """The same where squares in 32 bits may be 0, inexact or infinite."""
+    """Return one minus the cosine, where squares in 32 bits may be 0, inexact or infinite."""
     product = square = other = 0.0
     for i in range(dimension):
         x, y = np.float64(item_f32(vector, i)), np.float64(item_f32(query, i))
@@ -263,7 +261,7 @@ def dot_f64(first: int, second: int, dimension: int) -> float:
 
 @kernel
 def hamming(first: int, second: int, dimension: int) -> np.float32:
-    """Bits that differ."""
+    """Count the bits that differ."""
     bits = np.uint64(0)
     words = dimension // 8 * 8
     for i in range(0, words, 8):
@@ -297,7 +295,7 @@ def widen_bf16(source: int, target: int, count: int) -> None:
 def distance_f32(
     vector: int, query: int, dimension: int, metric: int, norm: np.float32
 ) -> np.float32:
-    """Distance of one vector."""
+    """Return the distance of one vector."""
     if metric == _L2:
         return squared_f32(vector, query, dimension)
     if metric == _COSINE:
@@ -307,15 +305,15 @@ def distance_f32(
 
 @kernel_with_sums
 def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.float32:
-    """Distance of one vector, rounded at the end."""
+    """Return the distance of one vector, rounded at the end."""
     if metric == _L2:
         return np.float32(squared_f64(vector, query, dimension))
     product = dot_f64(vector, query, dimension)
     if metric == _COSINE:
         length = square_root(dot_f64(vector, vector, dimension))
         other = square_root(dot_f64(query, query, dimension))
-        usual = _LEAST_OF_DOUBLES < length < _MOST_OF_DOUBLES
-        if usual and _LEAST_OF_DOUBLES < other < _MOST_OF_DOUBLES:
+        usual = _MIN_DOUBLE_LENGTH < length < _MAX_DOUBLE_LENGTH
+        if usual and _MIN_DOUBLE_LENGTH < other < _MAX_DOUBLE_LENGTH:
             product = product / length / other
         else:
             product = scaled_cosine_f64(vector, query, dimension)
@@ -324,7 +322,7 @@ def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.flo
 
 @kernel_with_sums
 def scaled_cosine_f64(vector: int, query: int, dimension: int) -> float:
-    """The cosine where squares in 64 bits may be 0, inexact or infinite."""
+    """Return the cosine, where squares in 64 bits may be 0, inexact or infinite."""
     most = other_most = 0.0
     for i in range(dimension):
         most = max(most, abs(item_f64(vector, i)))
@@ -343,11 +341,11 @@ def measure(
     values: int, rows: int, step: int, pairs: int, dimension: int, element: int, metric: int,
     queries: int, query_of: int, norms: int, scratch: int, out: int,
 ) -> None:  # fmt: skip
-    """Distances of pairs of a vector and a query.
+    """Store the distances of pairs of a vector and a query.
 
-    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query. A vector begins
-    ``step`` bytes times its row behind ``values``. ``norms`` are those of the queries, for the
-    cosine.
+    ``rows`` and ``query_of`` (int32) are the pairs; 0: vector i, and the first query. A vector
+    begins ``step`` bytes times its row after ``values``. ``norms`` are the norms of the queries,
+    for the cosine.
     """
     width = 4
     if element == _F64:
@@ -387,9 +385,10 @@ def measure(
 
 
 # --- Compiled search for the best of many centroids; its wrapper is in ``glaive.kernels.distances``
-# Four rows are multiplied with 32 centroids at a time, which lie in the table dimension by
-# dimension, so that each number of a row meets two vectors of 16 centroids. A loop over numbers
-# would be a sum in order, which no compiler may split: the step is written as instructions.
+#
+# Four rows are multiplied with 32 centroids at a time. The table stores centroids dimension by
+# dimension, so that each number of a row meets two vectors of 16 centroids. A compiler keeps the
+# order of a sum in a loop over numbers: the step is written as instructions instead.
 
 LANES = 16
 BLOCK = 32
@@ -468,7 +467,7 @@ def score_rows(
 
 @kernel
 def best_lane(lanes: int, id_to: int, score_to: int) -> None:
-    """Choose among the lanes of a row: the best score, and of equal ones the first centroid."""
+    """Choose the lane of a row with the best score; of equal scores, the first centroid."""
     score = load_f32(lanes)
     chosen = np.int64(load_i32(lanes + LANES * 4))
     for lane in range(1, LANES):
@@ -519,10 +518,10 @@ def rank_vectors(
     values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
     queries: int, query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
 ) -> None:  # fmt: skip
-    """List the vectors nearest to each query, the nearest first, of equal ones the first.
+    """List the vectors nearest to each query, the nearest first; of equal ones the first.
 
-    ``numbers`` have 32 bits, as distances. NaN is the farthest. ``among`` are the numbers of those
-    that are ranked, 0: all; there are at least ``most``.
+    ``numbers`` and distances have 32 bits. NaN is the farthest. ``among`` are the numbers of the
+    vectors to rank, 0: all; there are at least ``most``.
     """
     for place in range(query_count):
         query = queries + place * query_bytes
@@ -549,15 +548,15 @@ def rank_vectors(
 
 # --- Compiled rescoring of rows; its wrapper is in ``glaive.kernels.distances`` ---------
 
-_MOST_LINES = 8
-"""Lines of a vector that are asked for; the processor finds those behind."""
+_FETCHED_LINES = 8
+"""Lines of a vector that are fetched ahead; the processor then continues by itself."""
 
 
 @kernel
 def place_of(
     number: int, ends: int, starts: int, pages: int, width: int, last_start: int
 ) -> int:  # fmt: skip
-    """Where the value of a row begins that has a number below the last end; -1: nowhere."""
+    """Return where the value of a row begins, or -1; the row is below the last end."""
     low, high = 0, pages - 1
     while low < high:
         middle = (low + high) >> 1
@@ -584,7 +583,7 @@ def rescore_rows(
     query_bytes: int, norms: int, limits: int, low: int, capacity: int, widened: int, starts: int,
     measured: int, heap: int, keys: int, places: int, sizes: int,
 ) -> int:  # fmt: skip
-    """Keep the rows of each query that are nearest; returns whether all rows have a place.
+    """Keep the nearest rows of each query; return whether all rows have a place.
 
     ``low`` is the address of the least distance. ``starts`` and ``measured`` have room for all
     rows; ``heap``, ``keys`` and ``places`` (of fragments, then of rows) for ``capacity`` rows of
@@ -605,7 +604,7 @@ def rescore_rows(
         start = place_of(first + row, ends, page_starts, pages, width, last_start)
         if start < 0:
             return 0
-        for line in range(0, min(width, 64 * _MOST_LINES), 64):
+        for line in range(0, min(width, 64 * _FETCHED_LINES), 64):
             prefetch(memory + start + line)
         store_u64(starts + i * 8, start)
     all_rows = places + query_count * capacity * 8
@@ -627,7 +626,7 @@ def rescore_rows(
         count = 0
         for i in range(begin, stop):
             far = load_f32(measured + i * 4)
-            # NaN is neither.
+            # NaN fails both comparisons.
             if not (far <= limit) or not (far >= least):
                 continue
             count = keep_near(

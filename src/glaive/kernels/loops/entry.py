@@ -1,9 +1,9 @@
 """Machine code of one kernel, with an entry that Python calls directly.
 
 numba compiles the kernel for ``int64`` arguments, unless annotated otherwise. The entry is a
-function of the C interface (``METH_FASTCALL | METH_KEYWORDS``) around it: it turns numbers into
+function of the C interface (``METH_FASTCALL | METH_KEYWORDS``) around it. It turns numbers into
 machine words, releases the interpreter lock and calls the kernel. Both are one object file, which
-needs nothing of numba to run. A text beside the entry has the names of the parameters.
+runs independently of numba. A text next to the entry has the names of the parameters.
 
 Calls give all arguments by position, or all by keyword in the order of the parameters.
 """
@@ -34,7 +34,7 @@ _TYPES: Final = {
     "float": types.float64,
     "np.float32": types.float32,
 }
-"""What annotations of kernels mean."""
+"""Machine types of the annotations of kernels."""
 
 _LIBRARY: Final = frozenset({"memcpy", "memmove", "memset"})
 """Functions that the compiler writes calls of."""
@@ -63,7 +63,7 @@ def compile_entry(kernel: Any, symbol: str, triple: str = "") -> bytes:
     Raises
     ------
     TypeError
-        An annotation has no machine type, or the code calls functions that need not be there.
+        An annotation lacks a machine type, or the code calls functions that may be missing.
     """
     numbers = argument_types(kernel)
     kernel.compile(numbers)
@@ -82,7 +82,7 @@ def compile_entry(kernel: Any, symbol: str, triple: str = "") -> bytes:
     linked.link_in(llvm.parse_assembly(str(entry)))
     for name in (*linked.functions, *linked.global_variables):
         if not name.is_declaration and name.name not in (symbol, listed.name):
-            name.linkage = "internal"  # so that what the entry does not reach is left out
+            name.linkage = "internal"  # so that the linker drops what the entry leaves unused
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = True
     passes = llvm.create_pass_builder(machine, tuning)
@@ -125,7 +125,7 @@ class _Entry:
         self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
 
     def write(self, compiled: Any) -> None:
-        """Check and unpack arguments, call the kernel without the interpreter lock, return."""
+        """Check and unpack arguments, release the interpreter lock, call the kernel, and return."""
         context, described, builder = compiled.target_context, compiled.fndesc, self._builder
         result_type, argument_types = described.restype, described.argtypes
         convention = context.call_conv
@@ -181,7 +181,7 @@ class _Entry:
         return self._builder.call(function, arguments)
 
     def _unboxed(self, value: Any, kind: Any) -> Any:
-        """The machine word of an argument; an error stays with the interpreter."""
+        """Convert an argument to a machine word; an error stays with the interpreter."""
         if isinstance(kind, types.Float):
             wide = self._call("PyFloat_AsDouble", ir.DoubleType(), value)
             return self._builder.fptrunc(wide, ir.FloatType()) if kind.bitwidth == 32 else wide
@@ -189,7 +189,7 @@ class _Entry:
         return self._call(convert, _I64, value)
 
     def _boxed(self, word: Any, kind: Any) -> Any:
-        """The object of a result."""
+        """Convert a result to an object."""
         builder = self._builder
         if isinstance(kind, types.BaseTuple):
             items = self._call("PyTuple_New", _OBJECT, ir.Constant(_I64, len(kind)))

@@ -38,7 +38,7 @@ from glaive.kernels.loops.memory import (
 def join_bits(
     data: int, data_size: int, starts: int, counts: int, chunks: int, target: int
 ) -> None:
-    """Append ``counts[i]`` bits from byte ``starts[i]`` on; may write 16 bytes too many."""
+    """Append ``counts[i]`` bits from byte ``starts[i]`` on; may write 16 bytes more."""
     filled = 0
     for i in range(chunks):
         source = data + load_i64(starts + i * 8)
@@ -57,7 +57,7 @@ def take_items(
     data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
     wanted: int, bits: int, target: int,
 ) -> int:  # fmt: skip
-    """Return the first position that lies outside its chunk, -1 when there is none."""
+    """Copy items; return the first position outside its chunk, or -1."""
     size = bits >> 3
     if bits == 1:
         fill_zero(target, (wanted + 7) >> 3)
@@ -92,13 +92,14 @@ def take_items(
 
 
 # --- Compiled kernels over byte streams; their wrappers are in ``glaive.kernels.flat``
+#
 # 64 values at a time are vectors: one of bytes for each stream, and one of words.
 
 LANES = 64
 
 
 def _streams(builder: Any, width: int, first: Any, apart: Any) -> Iterator[tuple[Any, Any]]:
-    """Where the bytes of each stream are, and what moves a word to and from them."""
+    """Return the places of the bytes of each stream, and how they move to and from a word."""
     kind = lanes_of(8 * width, LANES)
     for byte in range(width):
         yield first, ir.Constant(kind, [8 * byte] * LANES)
@@ -138,7 +139,7 @@ split_4, split_8 = _split_words(4), _split_words(8)
 
 @kernel
 def join_value(source: int, stream: int, width: int) -> np.uint64:
-    """One value out of ``width`` streams."""
+    """Return one value out of ``width`` streams."""
     word = np.uint64(0)
     for byte in range(width):
         part = np.uint64(load_u8(source + byte * stream))
@@ -194,16 +195,16 @@ def split(values: int, counts: int, chunks: int, width: int, target: int) -> Non
 
 # --- The kernel that measures blocks of LZ4. Wrapper: ``glaive.kernels.flat`` ------------
 
-FULL = 15
-"""A length of so much goes on in the bytes that follow."""
+FULL_LENGTH = 15
+"""A length of this size continues in the next bytes."""
 
-SHORTEST = 4
+MIN_COPY_BYTES = 4
 """Bytes of the shortest copy."""
 
 
 @kernel
 def _rest_of_length(data: int, at: int, end: int) -> tuple[int, int]:
-    """What a length has in the bytes from ``at`` on, and the place behind them; 0 if they end."""
+    """Return the rest of a length in the bytes from ``at`` on, and their end; 0 if they stop."""
     count = np.int64(0)
     while at < end:
         byte = np.int64(load_u8(data + at))
@@ -216,13 +217,13 @@ def _rest_of_length(data: int, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _size_of(data: int, at: int, end: int, limit: int) -> int:
-    """Bytes that a block decompresses to; -1 if it is none, or they are more than ``limit``."""
+    """Return the decompressed bytes of a block; -1 if it is invalid, or larger than ``limit``."""
     made = np.int64(0)
     while at < end:
         token = np.int64(load_u8(data + at))
         at += 1
         count = token >> 4
-        if count == FULL:
+        if count == FULL_LENGTH:
             more, at = _rest_of_length(data, at, end)
             count += more
             if at == 0:
@@ -239,8 +240,8 @@ def _size_of(data: int, at: int, end: int, limit: int) -> int:
         at += 2
         if back == 0 or back > made:
             return -1
-        count = (token & FULL) + SHORTEST
-        if token & FULL == FULL:
+        count = (token & FULL_LENGTH) + MIN_COPY_BYTES
+        if token & FULL_LENGTH == FULL_LENGTH:
             more, at = _rest_of_length(data, at, end)
             count += more
             if at == 0:
@@ -255,7 +256,7 @@ def _size_of(data: int, at: int, end: int, limit: int) -> int:
 def measure(
     data: int, starts: int, sizes: int, limits: int, blocks: int, found: int
 ) -> None:  # fmt: skip
-    """Store what each block decompresses to, or -1: see the wrapper, which checked the ranges."""
+    """Store the decompressed bytes of each block, or -1; the wrapper has checked the ranges."""
     for block in range(blocks):
         start = load_i64(starts + 8 * block)
         end = start + load_i64(sizes + 8 * block)

@@ -1,7 +1,7 @@
 """Kernels that decode FSST text. Wrappers: ``glaive.kernels.fsst``.
 
-A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
-there is no symbol.
+A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes. The length of a
+missing symbol is 4096.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ ESCAPE = 255
 NO_SYMBOL = 64
 INSIDE = 0x80000000
 GROUP = 4
-LONGEST = 8
+MAX_SYMBOL_BYTES = 8
 LENGTH_AT = np.uint64(56)
 TEXT = np.uint64((1 << 56) - 1)
 ALONE = np.uint64(1 << 63)
 SAMPLE = 1024
-MANY_CODES = 16_384
+MIN_PACKED_CODES = 16_384
 RARE = 64
 NOT_CHOSEN = -1
 
 
 @kernel
 def pack_symbols(symbols: int, sizes: int, codes: int, count: int, packed: int) -> int:
-    """Write the symbols with their lengths in the top byte, if that pays; returns where, or 0.
+    """Write the symbols with their lengths in the top byte, if worthwhile; return where, or 0.
 
-    Symbols of eight bytes leave no room for a length and are decoded one by one, which pays only
-    where few of ``codes``, a sample, stand for them.
+    Symbols of eight bytes have no byte for a length and are decoded one by one. They have to be
+    rare in ``codes``, a sample.
     """
     long = np.int64(0)
     count = min(count, SAMPLE)
     for j in range(count):
-        long += load_i64(sizes + 8 * np.int64(load_u8(codes + j))) == LONGEST
+        long += load_i64(sizes + 8 * np.int64(load_u8(codes + j))) == MAX_SYMBOL_BYTES
     if RARE * long > count:
         return np.int64(0)
     for code in range(256):
         size = np.uint64(load_i64(sizes + 8 * code))
         word = (load_u64(symbols + 8 * code) & TEXT) | (size << LENGTH_AT)
-        store_u64(packed + 8 * code, word if size < LONGEST else ALONE)
+        store_u64(packed + 8 * code, word if size < MAX_SYMBOL_BYTES else ALONE)
     return packed
 
 
@@ -70,11 +70,11 @@ def pack_symbols(symbols: int, sizes: int, codes: int, count: int, packed: int) 
 def stream(
     p: int, stop: int, out: int, symbols: int, sizes: int, packed: int, checkpoints: int
 ) -> int:
-    """Decode codes to ``out`` across the ends of values; returns the bytes written, or -1.
+    """Decode codes to ``out`` across the ends of values; return the bytes written, or -1.
 
-    ``packed`` is what ``pack_symbols`` returned, or ``NOT_CHOSEN``. ``checkpoints`` receives, for
-    every second code byte, where its text begins (32 bits, counted from ``out``); behind an escape,
-    ``INSIDE`` and where the text ends. The end of a value costs no branch that the processor could
+    ``packed`` is the result of ``pack_symbols``, or ``NOT_CHOSEN``. ``checkpoints`` receives, for
+    every second code byte, where its text begins (32 bits, counted from ``out``); after an escape,
+    ``INSIDE`` and where the text ends. The end of a value takes no branch that the processor could
     mispredict.
     """
     at = np.int64(0)
@@ -154,7 +154,7 @@ def stream(
 
 @kernel
 def end_of_value(k: int, codes: int, sizes: int, checkpoints: int) -> int:
-    """Where the text of the first ``k`` code bytes ends, or -1 between escape and literal."""
+    """Return where the text of the first ``k`` code bytes ends, -1 between escape and literal."""
     checkpoint = np.int64(load_u32(checkpoints + 4 * (k >> 1)))
     if checkpoint >= INSIDE:
         return (checkpoint - INSIDE) if k & 1 else np.int64(-1)
@@ -192,7 +192,7 @@ def decode(
 ) -> int:  # fmt: skip
     """Decode the chunks from ``state`` on, a ``DecodeState``.
 
-    Returns -1 when all are done, -2 when the next chunk might not fit in ``capacity`` bytes, else
+    Return -1 when all are done, -2 when the next chunk may need more than ``capacity`` bytes, else
     the number of the damaged chunk.
     """
     chunk = load_i64(state + STATE.chunk)
@@ -220,7 +220,7 @@ def decode(
         p = base + first
         stop = base + last
         if first < last <= first + max_stream:
-            if chosen == NOT_CHOSEN and (last - first) * (chunks - chunk) >= MANY_CODES:
+            if chosen == NOT_CHOSEN and (last - first) * (chunks - chunk) >= MIN_PACKED_CODES:
                 chosen = pack_symbols(symbols, sizes, p, last - first, packed)
             written = stream(p, stop, out + at, symbols, sizes, chosen, checkpoints)
             if written < 0:
@@ -294,9 +294,10 @@ def decode_pages(
     return np.int64(-1)
 
 
-# --- The compiled search of FSST text; its wrapper is in ``glaive.kernels.fsst`` -
+# --- The compiled search of FSST text; its wrapper is in ``glaive.kernels.fsst`` --------
+#
 # All code bytes of a chunk are decoded as one text into ``scratch``, which is searched as in
-# ``contains``; the value around a position is looked up only where the whole pattern is.
+# ``contains``. The search looks up the value around a position only if the whole pattern is there.
 
 WINDOW = 64
 
@@ -362,7 +363,7 @@ def search_chunks(
     sizes: int, packed: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
     pattern_count: int, begins: int, ends: int, target: int,
 ) -> int:  # fmt: skip
-    """Search chunk after chunk; returns the number of the first damaged one, or -1.
+    """Search chunk after chunk; return the number of the first damaged one, or -1.
 
     ``patterns`` follow each other; all bits of ``target`` are clear.
     """
@@ -378,7 +379,7 @@ def search_chunks(
         codes = source + first
         text_size = np.int64(0)
         if first < last:
-            if chosen == NOT_CHOSEN and (last - first) * (chunks - i) >= MANY_CODES:
+            if chosen == NOT_CHOSEN and (last - first) * (chunks - i) >= MIN_PACKED_CODES:
                 chosen = pack_symbols(symbols, sizes, codes, last - first, packed)
             text_size = stream(codes, source + last, scratch, symbols, sizes, chosen, checkpoints)
             if text_size < 0:
@@ -400,28 +401,29 @@ def search_chunks(
 
 
 # --- Kernels that encode FSST text. Checked wrapper: ``glaive.kernels.fsst`` ------------
+#
 # The tables of an encoder are 1024 words, then 1024 slots of 64 bits, then entries of 32 bits:
 # 65536 by the next two bytes, 256 by the last byte of a value.
 #
 # ========== =======================================================
 # bits       of an entry, and of the lower half of a slot
 # ========== =======================================================
-# 0 to 15    the code to write, and behind an escape the byte
+# 0 to 15    the code to write, and after an escape the byte
 # 16 to 19   bytes to write: 1, 2, or 0 for the stop byte
 # 20 to 23   bytes to read
 # 24 to 31   4 for the stop byte, else 0
 # ========== =======================================================
 #
-# The upper half of a slot is the number of upper bits of its word that do not count.
+# The upper half of a slot is the number of upper bits of its word to ignore.
 
 SLOTS = 8192
-"""Bytes in front of the slots."""
+"""Bytes before the slots."""
 
 PAIRS = 16_384
-"""Bytes in front of the entries."""
+"""Bytes before the entries."""
 
 LAST = 65_536
-"""Entries in front of those for a last byte."""
+"""Entries before the entries for a last byte."""
 
 BLOCK = 64
 """Bytes that are copied of every value, however short."""
@@ -429,17 +431,17 @@ BLOCK = 64
 
 @kernel
 def slot_of(word: int) -> int:
-    """Number of the slot for symbols that begin with the three low bytes of ``word``."""
+    """Return the slot for symbols that begin with the three low bytes of ``word``."""
     mixed = np.uint32(np.uint32(word) << np.uint32(8)) * np.uint32(0x9E3779B1)
     return np.int64(np.uint32(mixed) >> np.uint32(22))
 
 
 @kernel
 def _step(p: int, at: int, mark: int, tables: int) -> tuple[int, int, int]:
-    """Write the code of the symbol at ``p``; returns where to read, write and mark next.
+    """Write the code of the symbol at ``p``; return where to read, write and mark next.
 
-    There is no branch to mispredict: both candidates are looked up, and the end of the value is
-    marked at every step, but kept only at the stop byte.
+    To avoid mispredicted branches, look up both candidates, and mark the end of the value at every
+    step. Only the mark at the stop byte stays.
     """
     word = load_u64(p)
     slot = tables + 8 * slot_of(word)
@@ -457,7 +459,7 @@ def _encode_plain(
     offsets: int, width: int, data: int, data_end: int, first: int, last: int, tables: int,
     ends: int, out: int, base: int,
 ) -> int:  # fmt: skip
-    """Encode values one after the other; returns where in ``out`` they end, from ``base`` on."""
+    """Encode values one after the other; return where in ``out`` they end, from ``base`` on."""
     at = out + base
     p = data + load_offset(offsets + width * first, width)
     for i in range(first, last):
@@ -486,7 +488,7 @@ def _copy_with_stops(
     offsets: int, width: int, data: int, data_end: int, first: int, last: int, target: int,
     limit: int, stop: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Copy values up to ``limit``, each with the stop byte behind; next value, end of the copy."""
+    """Copy values up to ``limit``, each with a stop byte; return next value and end of the copy."""
     start = load_offset(offsets + width * first, width)
     i = first
     while i < last and target < limit:
@@ -510,7 +512,7 @@ def _copy_with_stops(
 
 @kernel
 def _store_ends(marks: int, count: int, start: int, base: int, ends: int, width: int) -> None:
-    """Store the ends that marks stand for: the lower halves of addresses behind ``start``."""
+    """Store the ends of values by their marks: the lower halves of addresses from ``start`` on."""
     less = np.uint32(start)
     for k in range(count):
         end = base + np.int64(np.uint32(load_u32(marks + 4 * k) - less))
@@ -524,8 +526,8 @@ def _encode_lanes(
 ) -> int:  # fmt: skip
     """Encode values of ``size`` bytes in all, in four lanes that take turns.
 
-    While one lane waits for its table, the others continue. Returns where in ``out`` they end,
-    from ``base`` on, or -1 where a value has the stop byte.
+    While one lane waits for its table, the others continue. Return where in ``out`` they end, from
+    ``base`` on, or -1 if a value has the stop byte.
     """
     capacity = 2 * batch + 2 * BLOCK
     marks = scratch + 4 * capacity
@@ -547,7 +549,7 @@ def _encode_lanes(
     m2, m3 = marks + 4 * (i2 - first), marks + 4 * (i3 - first)
     k0, k1, k2, k3 = m0, m1, m2, m3
     while True:
-        # A step reads 8 bytes at most: so many steps do not pass the end of a lane.
+        # A step reads 8 bytes at most: so many steps stay within a lane.
         steps = min(t1 - p0, t2 - p1, t3 - p2, t4 - p3) >> 3
         if steps <= 0:
             break
@@ -590,12 +592,12 @@ def encode(
     offsets: int, width: int, data: int, data_end: int, first: int, values: int, tables: int,
     stop: int, scratch: int, batch: int, ends: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
-    """Encode values from ``first`` on; returns ``values``, or where ``capacity`` may not suffice.
+    """Encode values from ``first`` on; return ``values``, or where ``capacity`` may be too small.
 
-    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded
-    in batches of at most ``batch`` bytes, a stop byte counted with each; a value that is longer,
-    or that has the stop byte, is encoded in place. ``scratch`` has room for sixteen times the
-    batch and 1024 bytes.
+    ``state`` holds the bytes written. ``ends`` are as wide as ``offsets``. Values are encoded in
+    batches of at most ``batch`` bytes, with a stop byte for each value. Longer values, and values
+    with the stop byte, are encoded in place. ``scratch`` has room for sixteen times the batch and
+    1024 bytes.
     """
     at = load_i64(state)
     i = first
@@ -624,6 +626,7 @@ def encode(
 
 
 # --- Kernel that finds FSST symbols. Checked wrapper: ``glaive.kernels.fsst`` -----------
+#
 # A *step* is the number of what is encoded at once: below 256 a literal byte, from 256 on the
 # symbol of a code. All tables lie in one block of memory that begins as zeros.
 
@@ -648,7 +651,7 @@ WORDS = 0
 
 SIZES = WORDS + 8 * STEPS
 TRAINED_PAIRS = SIZES + 8 * STEPS
-"""The entries for the next two bytes, 16 bits each; behind them those for a last byte."""
+"""The entries for the next two bytes, 16 bits each; entries for a last byte follow."""
 
 SINGLES = TRAINED_PAIRS + 2 * 65_536
 TRAINED_SLOTS = SINGLES + 2 * 256
@@ -660,7 +663,7 @@ HEAP = PAIR_TIMES + 4 * STEPS * STEPS
 
 @kernel
 def _look_up(p: int, end: int, data_end: int, memory: int) -> int:
-    """Return the entry for the text at ``p``, without branches: they would be mispredicted."""
+    """Return the entry for the text at ``p``; branches would be mispredicted."""
     word = load_partial(p, data_end)
     slot = memory + TRAINED_SLOTS + SLOT_BYTES * slot_of(word)
     long = np.int64(load_u64(slot + SLOT.entry))
@@ -674,7 +677,7 @@ def _look_up(p: int, end: int, data_end: int, memory: int) -> int:
 
 @kernel
 def _add(address: int, number: int) -> int:
-    """Add to a count; returns what it was."""
+    """Add to a count; return the old count."""
     times = np.int64(load_u32(address))
     store_u32(address, times + number)
     return times
@@ -682,7 +685,7 @@ def _add(address: int, number: int) -> int:
 
 @kernel
 def _tally(entry: int, before: int, memory: int, keys: int, key_count: int) -> int:
-    """Count a step, and the pair of it and the step before; returns the number of keys.
+    """Count a step, and its pair with the step before; return the number of keys.
 
     A long step counts as its first byte too: it might be better to stop there.
     """
@@ -704,7 +707,7 @@ def _tally(entry: int, before: int, memory: int, keys: int, key_count: int) -> i
 
 @kernel
 def _left(entry: int) -> int:
-    """The step as the first of a pair; -1 where nothing can be appended to it."""
+    """Return the step as the first of a pair, or -1 for a step of eight bytes."""
     return entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
 
 
@@ -714,8 +717,8 @@ def _walk(
 ) -> tuple[int, int]:
     """Encode values and count their steps and pairs of steps.
 
-    The values are encoded in two halves that take turns: while one waits for the tables the
-    other goes on. Returns the bytes written, and the number of ``keys``: pairs that occur.
+    The values are encoded in two halves that take turns: while one waits for the tables, the
+    other continues. Return the bytes written, and the number of ``keys``: pairs that occur.
     """
     key_count = np.int64(0)
     written = np.int64(0)
@@ -762,9 +765,9 @@ def _walk(
 def _enter(
     word: int, size: int, gain: int, count: int, candidates: int, buckets: int, bucket_count: int
 ) -> int:
-    """Add the gain to the candidate with this word and size, a new one if there is none.
+    """Add the gain to the candidate with this word and size, which may be a new one.
 
-    Returns the number of candidates, ``count`` before.
+    Return the number of candidates, which was ``count`` before.
     """
     mixed = (word ^ np.uint64(size)) * np.uint64(0x9E3779B97F4A7C15)
     bucket = np.int64((mixed >> np.uint64(32)) & np.uint64(bucket_count - 1))
@@ -790,7 +793,7 @@ def _gather(
     memory: int, keys: int, key_count: int, min_count: int, pair_weight: int, candidates: int,
     buckets: int,
 ) -> int:  # fmt: skip
-    """Make candidates of steps and pairs that occur often enough; returns their number."""
+    """Make candidates of steps and pairs that occur often enough; return their number."""
     bucket_count = np.int64(1024)
     while bucket_count < 2 * (key_count + STEPS):
         bucket_count *= 2
@@ -822,7 +825,7 @@ def _gather(
 
 @kernel
 def _is_better(candidates: int, first: int, second: int) -> bool:
-    """Whether the first candidate is better: more gain; else the smaller word, then size."""
+    """Return whether the first candidate is better: more gain, then smaller word, then size."""
     a = candidates + CANDIDATE_BYTES * first
     b = candidates + CANDIDATE_BYTES * second
     more = load_i64(a + CANDIDATE.gain) - load_i64(b + CANDIDATE.gain)
@@ -856,7 +859,7 @@ def _sift_down(heap: int, at: int, count: int, candidates: int) -> None:
 
 @kernel
 def _remove_symbols(memory: int, count: int) -> None:
-    """Remove ``count`` symbols from the tables, except for those of two bytes."""
+    """Remove ``count`` symbols from the tables; keep symbols of two bytes."""
     for step in range(256, 256 + count):
         word = load_u64(memory + WORDS + 8 * step)
         size = load_i64(memory + SIZES + 8 * step)
@@ -879,7 +882,7 @@ def _enter_pairs(memory: int, count: int) -> None:
 
 @kernel
 def _choose(memory: int, heap: int, remaining: int, candidates: int) -> int:
-    """Enter the best candidates as symbols, one for each slot; returns their number."""
+    """Enter the best candidates as symbols, one for each slot; return their number."""
     for k in range(remaining):
         store_u32(heap + 4 * k, k)
     for k in range(remaining // 2 - 1, -1, -1):
@@ -910,13 +913,13 @@ def _choose(memory: int, heap: int, remaining: int, candidates: int) -> int:
 
 @kernel
 def _max_candidates(data_size: int) -> int:
-    """Every step, and two pairs for each byte."""
+    """Count every step, and two pairs for each byte."""
     return 2 * data_size + STEPS
 
 
 @kernel
 def memory_size(data_size: int) -> int:
-    """Bytes that ``train`` needs; heap, keys and up to four buckets take 4 bytes each."""
+    """Return the bytes that ``train`` needs; heap, keys and four buckets take 4 bytes each."""
     return HEAP + (CANDIDATE_BYTES + 4 + 4 + 16) * _max_candidates(data_size) + 4096
 
 
@@ -925,7 +928,7 @@ def train(
     offsets: int, data: int, data_size: int, rounds: int, round_count: int, sample_values: int,
     memory: int, words: int, sizes: int,
 ) -> int:  # fmt: skip
-    """Find symbols for values with 64-bit offsets; returns their number.
+    """Find symbols for values with 64-bit offsets; return their number.
 
     ``rounds`` are records of ``TrainRound``. Rounds over all ``sample_values`` are measured, and
     the best table is written to ``words`` and ``sizes``. ``memory`` are ``memory_size`` zeros.

@@ -14,7 +14,7 @@ from glaive.kernels.loops.memory import copy, kernel, load_i64, store_u16, store
 
 @kernel
 def _load_word(address: int, width: int) -> int:
-    """A number of 0 to 8 bytes; one without bytes is 0."""
+    """Read a number of 0 to 8 bytes; zero bytes are 0."""
     return np.int64(load_word(8 * width, address)) if width > 0 else np.int64(0)
 
 
@@ -30,11 +30,15 @@ def measure(
     data: int, starts: int, stops: int, rows: int, control: int, bits_def: int, max_rep: int,
     max_def: int, visible_def: int, width: int, prefix: int, totals: int,
 ) -> int:  # fmt: skip
-    """Visit and check all entries of some rows; returns 0 or the kind of damage.
+    """Visit and check all entries of some rows; return 0 or the kind of damage.
 
-    ``totals`` receives entries, visible entries, value bytes, and the current row. The damage is
-    1 an entry that does not fit into its row, 2 a repetition level, 3 a definition level,
-    4 a row of more than one entry where there are no lists.
+    ``totals`` receives entries, visible entries, value bytes, and the current row. The kinds of
+    damage are:
+
+    1. An entry is longer than its row.
+    2. A repetition level is wrong.
+    3. A definition level is wrong.
+    4. A row of a column outside of lists has several entries.
     """
     mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     entries = np.int64(0)
@@ -92,7 +96,7 @@ def unzip(
     data: int, starts: int, stops: int, rows: int, control: int, bits_def: int, visible_def: int,
     width: int, prefix: int, reps: int, levels: int, offset_width: int, offsets: int, out: int,
 ) -> None:  # fmt: skip
-    """Split the entries of rows that ``measure`` has accepted; 0 for a part that is not wanted."""
+    """Split the entries of rows that ``measure`` has accepted; the address 0 skips a part."""
     mask = (np.int64(1) << np.int64(bits_def)) - np.int64(1)
     done = np.int64(0)
     _store_word(offsets, offset_width, 0)

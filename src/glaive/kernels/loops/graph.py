@@ -27,14 +27,14 @@ from glaive.kernels.loops.memory import (
 )
 
 MAX_EDGES = 1 << 17
-"""Edges that are followed from one node, at most."""
+"""Maximum edges that are followed from one node."""
 
 
 @kernel
 def between(
     first: int, second: int, vectors: int, vector_of: int, dimension: int, kind: int
 ) -> np.float32:
-    """Distance between two nodes."""
+    """Return the distance between two nodes."""
     size = 4 * dimension
     here = vectors + load_i32(vector_of + first * 4) * size
     return distance(here, vectors + load_i32(vector_of + second * 4) * size, size, kind)
@@ -45,9 +45,9 @@ def gather(
     node: int, stamp: int, enough: int, offsets: int, nodes: int, live: int, stamps: int,
     candidates: int, deleted: int, capacity: int,
 ) -> int:  # fmt: skip
-    """Collect candidates: live neighbours, and those reached through deleted nodes.
+    """Collect candidates: live neighbours, and live nodes reached through deleted ones.
 
-    Returns how many.
+    Return how many.
     """
     count = 0
     waiting = 0
@@ -134,21 +134,21 @@ def repair_graph(
 # ``glaive.kernels.graph_build``
 #
 # Nodes are added in batches. For each node of a batch, ``find_neighbors`` searches the graph as it
-# was before the batch; then ``link_back`` adds the node to the lists of its neighbours. Neither
-# depends on the order within a batch, so that threads may share the work.
+# was before the batch. Then ``link_back`` adds the node to the lists of its neighbours. The order
+# within a batch is arbitrary, so that threads may share the work.
 #
 # A list has ``capacity`` places: numbers of nodes, and their distances. ``lower`` has the list of
-# every node on level 0; ``upper`` those of the nodes above, from ``upper_of`` of a node on one for
-# each of its levels.
+# every node on level 0. ``upper`` has the lists of the levels above: one list per level of a node,
+# from ``upper_of`` of the node on.
 
 APART, OTHER = 1 << 28, 1 << 29
-"""Added to the number of a node of a list: what is known of it; see ``choose``."""
+"""Added to the number of a node of a list as marks; see ``choose``."""
 
 NODE = APART - 1
-"""The bits that are the number."""
+"""The bits of the number."""
 
 _LAST_STAMP = 255
-"""What tells which nodes a search met: of a byte, so that those of many nodes stay in the cache."""
+"""Maximum stamp of the nodes that a search met: stamps of a byte stay in the cache."""
 
 _SQUARED, _SQUARED_BYTES = 0, 2
 """Kinds of distances; 1 is one minus the product."""
@@ -156,7 +156,7 @@ _SQUARED, _SQUARED_BYTES = 0, 2
 
 @kernel_with_sums
 def distance(first: int, second: int, size: int, kind: int) -> np.float32:
-    """Distance of two vectors of ``size`` bytes."""
+    """Return the distance of two vectors of ``size`` bytes."""
     if kind == _SQUARED_BYTES:
         return gap_code(first, second, size)
     if kind == _SQUARED:
@@ -170,9 +170,9 @@ def search_level(
     level: int, capacity: int, stamps: int, stamp: int, ids: int, distances: int, count: int,
     most: int, fresh: int,
 ) -> int:  # fmt: skip
-    """Improve a list of candidates by the neighbours of its nodes until none is nearer.
+    """Improve a list of candidates by the neighbours of its nodes, as long as some are nearer.
 
-    Returns how many candidates there are.
+    Return the number of candidates.
     """
     for i in range(count):
         store_u8(stamps + load_i32(ids + i * 4), np.uint8(stamp))
@@ -187,7 +187,7 @@ def search_level(
         if level > 0:
             block = load_i32(upper_of + node * 4) + level - 1
         elif at + 1 < count:
-            # Whose neighbours are looked at next, unless one of these is nearer.
+            # Fetch the list of the next node, unless one of these neighbours is nearer.
             following = np.int64(load_i32(ids + at * 4 + 4) & (EXPANDED - 1))
             prefetch(counts + following * 4)
             for line in range(0, capacity * 4, 64):
@@ -195,7 +195,7 @@ def search_level(
         found = 0
         for i in range(load_i32(counts + block * 4)):
             other = load_i32(nodes + (block * capacity + i) * 4)
-            # Without a branch, which the processor could not predict.
+            # Avoid a branch: the processor would mispredict it.
             put_candidate(fresh + found * 4, other)
             found += np.int64(load_u8(stamps + other) != stamp)
             store_u8(stamps + other, np.uint8(stamp))
@@ -224,9 +224,9 @@ def choose(
 ) -> tuple[int, int]:  # fmt: skip
     """Choose nodes, the nearest first, that are nearer to the query than to any chosen before.
 
-    Places that are left get the nearest of the others. Returns how many nodes lie apart in this
-    way, and how many there are. What is known of nodes is not computed again: those that lay
-    ``APART`` do so from each other, and ``OTHER`` ones do not as long as all of those are chosen.
+    The nearest of the other nodes fill the remaining places. Return the number of nodes that lie
+    apart in this way, and the number of all. Marks save comparisons: nodes marked ``APART`` lie
+    apart from each other. Nodes marked ``OTHER`` stay others as long as all ``APART`` are chosen.
     """
     chosen = 0
     lost = False
@@ -273,7 +273,7 @@ def find_neighbors(
     upper_counts: int, upper_judged: int, upper_capacity: int, entry: int, entry_level: int,
     candidates: int, stamps: int, stamp: int, ids: int, distances: int, fresh: int,
 ) -> int:  # fmt: skip
-    """Write the lists of the nodes of a batch; returns the last stamp that was used."""
+    """Write the lists of the nodes of a batch; return the last stamp that was used."""
     for i in range(batch_size):
         node = load_i32(batch + i * 4)
         own_level = np.int64(load_u8(levels + node))
@@ -321,7 +321,7 @@ def order_list(
     own_ids: int, own_distances: int, apart: int, judged: int, count: int, node_count: int,
     ids: int, far: int, scratch_size: int,
 ) -> int:  # fmt: skip
-    """Copy a list in order of distance, with what is known of each node; returns how many."""
+    """Copy a list in order of distance, with the marks of each node; return how many."""
     size = 0
     first, second = 0, apart
     while first < apart or second < judged:
@@ -397,15 +397,15 @@ def link_back(
 
 _SQUARED_CODES, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
 _PREFETCHED = 512
-"""Bytes of a code that are asked for; the processor finds those behind."""
+"""Bytes of a code that are fetched ahead; the processor then continues by itself."""
 
 _FRESH, _LIST_BYTES = 64, 192
-"""Neighbours that are compared at a time, and bytes of a list that are asked for."""
+"""Neighbours that are compared at a time, and bytes of a list that are fetched ahead."""
 
 
 @kernel_with_sums
-def far_from(node: int, kind: int, codes: int, width: int, query: int, terms: int) -> np.float32:
-    """What nodes are ordered by: the distance, or something that grows with it."""
+def sort_key(node: int, kind: int, codes: int, width: int, query: int, terms: int) -> np.float32:
+    """Return the sort key of a node: the distance, or a number that grows with it."""
     if kind == _SQUARED_CODES:
         return squared_f32(codes + node * width * 4, query, width)
     if kind == _PRODUCT:
@@ -423,13 +423,12 @@ def search_codes(
     visited: int, kind: int, codes: int, width: int, query: int, terms: int, capacity: int,
     distances: int, found: int, fresh: int,
 ) -> int:  # fmt: skip
-    """Collect the nearest nodes that are reached from the entry on a level; returns how many.
+    """Collect the nearest nodes that are reached from the entry on a level; return how many.
 
-    Neighbours that are at no distance (NaN) are passed
-    over; the entry, if it is, gives way to all others.
+    Skip neighbours whose distance is NaN. An entry whose distance is NaN comes last.
     """
     code_bytes = width * 4 if kind <= _PRODUCT else width
-    store_f32(distances, far_from(entry, kind, codes, width, query, terms))
+    store_f32(distances, sort_key(entry, kind, codes, width, query, terms))
     put_candidate(found, entry)
     store_u8(visited + entry, np.uint8(stamp))
     count = 1
@@ -460,18 +459,18 @@ def search_codes(
             for edge in range(first, stop):
                 other = np.int64(load_u32(neighbors + edge * 4))
                 if other < nodes:
-                    # Without a branch, which the processor could not predict.
+                    # Avoid a branch: the processor would mispredict it.
                     put_candidate(fresh + met * 4, other)
                     met += np.int64(load_u8(visited + other) != stamp)
                     store_u8(visited + other, np.uint8(stamp))
-            # Codes lie anywhere: all are asked for before the first is compared.
+            # Codes lie anywhere: fetch all before the first comparison.
             for i in range(met):
                 code = codes + load_i32(fresh + i * 4) * code_bytes
                 for line in range(0, min(code_bytes, _PREFETCHED), 64):
                     prefetch(code + line)
             for i in range(met):
                 other = np.int64(load_i32(fresh + i * 4))
-                far = far_from(other, kind, codes, width, query, terms)
+                far = sort_key(other, kind, codes, width, query, terms)
                 if count < capacity or not load_f32(distances + (count - 1) * 4) <= far:
                     if math.isnan(far):
                         continue
@@ -489,13 +488,13 @@ def search_graph(
     codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
     fresh: int, scale: int,
 ) -> int:  # fmt: skip
-    """Collect the nearest nodes that are reached from the entry; returns how many.
+    """Collect the nearest nodes that are reached from the entry; return how many.
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
-    ``visited`` has a byte for each node: none is ``stamp`` or, for each further level, one more.
-    ``scale`` has offset, shift and factor, of 64 bits. Neighbours that are no nodes are passed
-    over.
+    ``visited`` has a byte below ``stamp`` for each node. Each level uses a stamp, from ``stamp``
+    on. ``scale`` has offset, shift and factor, of 64 bits. The search skips neighbours beyond the
+    nodes.
     """
     count = 0
     for number in range(level_count):
@@ -511,7 +510,7 @@ def search_graph(
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     if math.isnan(load_f32(distances + (count - 1) * 4)):
-        count -= 1  # the entry, if it is at no distance
+        count -= 1  # the entry, if its distance is NaN
     offset, shift = np.float32(load_f64(scale)), np.float32(load_f64(scale + 8))
     factor = np.float32(load_f64(scale + 16))
     for i in range(count):

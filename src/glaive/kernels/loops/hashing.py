@@ -1,12 +1,12 @@
 """Kernels that number distinct values. Wrappers: ``glaive.kernels.hashing``.
 
 Open addressing: a slot holds 1 + the number of an item, 0 when free. The table starts small,
-so that few items stay in the first-level cache. It doubles when an eighth is taken, as long as it
-fits that cache: most values are then found in the first slot, as the processor predicts. A larger
-one doubles when half full.
+so that few items stay in the first-level cache. While it fits that cache, it doubles when an
+eighth is taken. Most values are then found in the first slot, as the processor predicts. A larger
+table doubles when half full.
 
-Hashes have a secret factor (``glaive.process.hash_secret``): nobody can choose values that meet in
-few slots, where each would be compared with all before.
+Hashes have a secret factor (``glaive.process.hash_secret``). It prevents that hostile values meet
+in few slots, where each value would be compared with all before.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ ZERO = np.uint64(0)
 
 @kernel
 def _rotated(word: np.uint64, bits: int) -> np.uint64:
-    """The word rotated to the left."""
+    """Rotate a word to the left."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
 @kernel
 def _mixed(lane: np.uint64, word: np.uint64) -> np.uint64:
-    """A lane with one more word mixed in."""
+    """Mix one more word into a lane."""
     return _rotated(lane + word * PRIME_2, 31) * PRIME_1
 
 
 @kernel
 def xxh64(source: int, size: int, seed: np.uint64) -> np.uint64:
-    """The hash of ``size`` bytes."""
+    """Return the hash of ``size`` bytes."""
     at = source
     end = source + size
     state = seed + PRIME_5
@@ -100,12 +100,12 @@ def hash_ranges(data: int, starts: int, sizes: int, count: int, seed: int, targe
 FIRST_SLOTS = 1024
 SPARSE_SLOTS = 8192
 SIZES = 0x9E3779B97F4A7C15
-"""What tells sizes apart: texts of zero bytes."""
+"""Factor of the size in a hash: it distinguishes texts of zero bytes."""
 
 
 @kernel
 def load_word(address: int, size: int, end: int) -> int:
-    """Load ``size`` < 8 bytes as a number; reads nothing at or behind ``end``."""
+    """Load ``size`` < 8 bytes as a number; read bytes before ``end`` only."""
     if address + 8 <= end:
         mask = (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
         return load_u64(address) & mask
@@ -116,7 +116,7 @@ def load_word(address: int, size: int, end: int) -> int:
 def mixed(state: int, word: int, secret: int) -> int:
     """Take eight more bytes into a hash.
 
-    The first product may keep a difference of the highest bits as it is, the second does not.
+    The first product may keep a difference of the highest bits as it is; the second spreads it.
     """
     state = (state ^ word) * np.uint64(secret)
     return (state ^ (state >> np.uint64(32))) * np.uint64(secret)
@@ -124,7 +124,7 @@ def mixed(state: int, word: int, secret: int) -> int:
 
 @kernel
 def hash_bytes(address: int, size: int, end: int, secret: int) -> int:
-    """Hash ``size`` bytes; reads nothing at or behind ``end``."""
+    """Hash ``size`` bytes; read bytes before ``end`` only."""
     state = np.uint64(size) * np.uint64(SIZES)
     if size < 8:
         return mixed(state, load_word(address, size, end), secret)
@@ -138,7 +138,7 @@ def hash_bytes(address: int, size: int, end: int, secret: int) -> int:
 
 @kernel
 def _equal(first: int, first_end: int, second: int, second_end: int, size: int) -> bool:
-    """Whether ``size`` bytes are equal; reads nothing at or behind the ends."""
+    """Return whether ``size`` bytes are equal; read bytes before the ends only."""
     if size < 8:
         return load_word(first, size, first_end) == load_word(second, size, second_end)
     last = size - 8
@@ -148,7 +148,7 @@ def _equal(first: int, first_end: int, second: int, second_end: int, size: int) 
 
 @kernel
 def home_slot(value: int, size: int) -> int:
-    """Slot of a hash: its upper bits, which all bytes of the value have reached."""
+    """Return the slot of a hash: its upper bits, which depend on all bytes of the value."""
     return np.int64((value >> np.uint64(32)) & np.uint64(size - 1))
 
 
@@ -173,7 +173,7 @@ def enter_again(slots: int, size: int, hashes: int, items: int) -> None:
 def _enter(
     item: int, value: int, row: int, slots: int, slot: int, size: int, hashes: int, firsts: int
 ) -> int:
-    """Enter a new item of hash ``value`` in a free slot; returns the number of slots."""
+    """Enter a new item of hash ``value`` in a free slot; return the number of slots."""
     store_u64(hashes + 8 * item, value)
     store_u64(firsts + 8 * item, row)
     store_u32(slots + 4 * slot, item + 1)
@@ -188,7 +188,7 @@ def number_strings(
     offsets: int, width: int, data: int, data_size: int, strings: int, max_items: int,
     max_bytes: int, slots: int, hashes: int, firsts: int, indices: int, secret: int,
 ) -> int:  # fmt: skip
-    """Number the distinct strings in order of appearance; how many, or -1 for too many.
+    """Number the distinct strings in order of appearance; return how many, -1 for too many.
 
     ``slots`` has room for the power of two that is at least twice ``max_items`` and 8192.
     """
@@ -263,23 +263,24 @@ def number_words(
 
 
 # --- Hash tables of words and strings. Wrappers: ``glaive.kernels.hashing`` --------------
-# Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
-# slots, at least twice as many as keys. Strings have a prefilter of eight bits per slot as well:
-# where the bit of a hash is not set, no key has it, and no slot is read.
 #
-# Hashes have a secret factor, as those of ``glaive.kernels.loops.hashing``.
+# Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
+# slots, at least twice as many as keys. Strings have a prefilter of eight bits per slot, too. If
+# the bit of a hash is clear, all keys have other hashes, and the search skips the slots.
+#
+# Hashes have a secret factor, as above.
 
 
 @kernel
 def _home_of(word: np.uint64, bits: int, secret: int) -> int:
-    """The slot at which the search for a word or a hash begins."""
+    """Return the slot at which the search for a word or a hash begins."""
     product = (word ^ (word >> np.uint64(32))) * np.uint64(secret)
     return np.int64(product >> np.uint64(64 - bits))
 
 
 @kernel
 def number_of(words: int, slots: int, bits: int, word: np.uint64, secret: int) -> int:
-    """The number of a word, -1 if it is not there."""
+    """Return the number of a word, or -1."""
     last = (np.int64(1) << bits) - 1
     slot = _home_of(word, bits, secret)
     while True:
@@ -291,7 +292,7 @@ def number_of(words: int, slots: int, bits: int, word: np.uint64, secret: int) -
 
 @kernel
 def build_words(words: int, count: int, slots: int, bits: int, firsts: int, secret: int) -> None:
-    """Enter words in free slots; ``firsts`` gets the number of the first equal one."""
+    """Enter words in free slots; ``firsts`` gets the number of the first equal word."""
     last = (np.int64(1) << bits) - 1
     for i in range(count):
         word = load_u64(words + 8 * i)
@@ -310,7 +311,7 @@ def build_words(words: int, count: int, slots: int, bits: int, firsts: int, secr
 def find_words(
     words: int, slots: int, bits: int, queries: int, count: int, target: int, secret: int
 ) -> None:
-    """Store the number of each word of ``queries``, -1 for none."""
+    """Store the number of each word of ``queries``, -1 for unknown words."""
     for i in range(count):
         number = number_of(words, slots, bits, load_u64(queries + 8 * i), secret)
         store_u64(target + 8 * i, np.uint64(number))
@@ -318,7 +319,7 @@ def find_words(
 
 @kernel
 def _prefilter_bit(value: np.uint64, bits: int) -> int:
-    """Which bit of the prefilter a hash has."""
+    """Return the bit of the prefilter for a hash."""
     return np.int64((value >> np.uint64(16)) & np.uint64((np.int64(8) << bits) - 1))
 
 
@@ -327,7 +328,7 @@ def _slot_of(
     offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, text: int, size: int,
     value: np.uint64, secret: int,
 ) -> int:  # fmt: skip
-    """The slot of a string of hash ``value``, or the free slot where it would be."""
+    """Return the slot of a string of hash ``value``, or the free slot for it."""
     last = (np.int64(1) << bits) - 1
     slot = _home_of(value, bits, secret)
     while True:
@@ -347,7 +348,7 @@ def build_strings(
     offsets: int, width: int, data: int, data_end: int, count: int, hashes: int, slots: int,
     bits: int, prefilter: int, firsts: int, secret: int,
 ) -> None:  # fmt: skip
-    """Enter strings and their hashes; ``firsts`` gets the number of the first equal one."""
+    """Enter strings and their hashes; ``firsts`` gets the number of the first equal string."""
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
@@ -370,7 +371,7 @@ def find_strings(
     queries: int, query_width: int, query_data: int, query_end: int, query_count: int,
     target: int, secret: int,
 ) -> None:  # fmt: skip
-    """Store the number of each string of ``queries``, -1 for none."""
+    """Store the number of each string of ``queries``, -1 for unknown strings."""
     start = load_offset(queries, query_width)
     for i in range(query_count):
         stop = load_offset(queries + query_width * (i + 1), query_width)
@@ -387,6 +388,7 @@ def find_strings(
 
 
 # --- Kernels that number byte strings across calls. Wrappers: ``glaive.kernels.hashing``
+#
 # Open addressing: a slot holds 1 + the number of an item, 0 when free.
 
 
@@ -396,9 +398,9 @@ def number_ranges(
     slot_count: int, hashes: int, ends: int, max_items: int, pool: int, pool_size: int, items: int,
     numbers: int, secret: int,
 ) -> int:  # fmt: skip
-    """Number ranges from ``first`` on, until one needs more room; the range that was reached.
+    """Number ranges from ``first`` on, until one needs more room; return its number.
 
-    ``ends`` has where each item ends in the pool, after a 0; ``max_items`` is less than the slots.
+    ``ends`` has the end of each item in the pool, after a 0; ``max_items`` is less than the slots.
     """
     data_end = data + data_size
     pool_end = pool + pool_size
@@ -457,9 +459,9 @@ def invert_tokens(
     numbers: int, counts: int, documents: int, last: int, ends: int, ids: int, frequencies: int,
     positions: int, position_ends: int, sorted_positions: int,
 ) -> None:  # fmt: skip
-    """Append each document to the lists of its tokens, and positions to theirs, if there are any.
+    """Append each document to the lists of its tokens, and its positions, if stored.
 
-    ``ends`` says where each list begins, and then where it ends; so do ``position_ends`` for
+    ``ends`` has the begin of each list, and becomes its end; ``position_ends`` likewise for
     positions. All of ``last`` is 0.
     """
     at = np.int64(0)
@@ -483,9 +485,9 @@ def invert_tokens(
             at += 1
 
 
-# --- MinHash signatures: the least of permuted hashes. Wrappers: ``glaive.kernels.hashing``
+# --- MinHash signatures: the minimum of permuted hashes. Wrappers: ``glaive.kernels.hashing``
 
-MOST = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+MAX_HASH = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 @kernel
@@ -500,7 +502,7 @@ def sign(
         for value in range(values):
             factor = load_u64(factors + 8 * value)
             term = load_u64(terms + 8 * value)
-            least = MOST
+            least = MAX_HASH
             for at in range(first, last):
                 permuted = load_u64(hashes + 8 * at) * factor + term
                 least = min(least, permuted)

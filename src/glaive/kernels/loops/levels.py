@@ -1,7 +1,7 @@
-"""Kernels behind ``glaive.kernels.levels``: levels are compared 64 at a time, as bits.
+"""Compiled kernels over levels, 64 at a time; their wrappers are in ``glaive.kernels.levels``.
 
-For every 64 entries, vector comparisons give those that begin a list, that have a slot and that
-are visible; a loop then visits only the entries that begin a list.
+Vector comparisons give three bits per entry: it begins a list, has a slot, is visible. A loop then
+visits only the entries that begin a list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from glaive.kernels.loops.memory import (
     trailing_zeros,
 )
 
-# --- Decode levels of 0 and 1 to validity bits; wrappers: ``glaive.kernels.levels`` -
+# --- Decode levels of 0 and 1 to validity bits; wrappers: ``glaive.kernels.levels`` -----
+#
 # Bit ``r`` of the 64 words of a one-bit block is 64 neighbouring levels: sixteen stores make the
 # bitmap of 1,024 levels.
 
@@ -49,7 +50,7 @@ def append_bits(target: int, filled: int, bits: np.uint64, count: int) -> None:
 
 @kernel
 def copy_bits(source: int, first: int, count: int, target: int, filled: int) -> None:
-    """Append bits of another bitmap, which has a word behind its last bit."""
+    """Append bits of another bitmap, which has a word after its last bit."""
     while count > 0:
         part = min(count, 64)
         shift = first & 63
@@ -65,7 +66,7 @@ def copy_bits(source: int, first: int, count: int, target: int, filled: int) -> 
 
 @kernel
 def level_bits_of_block(source: int, width: int, count: int, target: int, filled: int) -> int:
-    """Append the validity of one packed level block; return how many are not 0."""
+    """Append the validity of one packed level block; return the number of levels above 0."""
     nulls = 0
     done = 0
     while done < count:
@@ -82,7 +83,7 @@ def level_bits_of_block(source: int, width: int, count: int, target: int, filled
 
 @kernel
 def level_bits_of_words(source: int, count: int, target: int, filled: int) -> int:
-    """Append the validity of plain levels; return how many are 1, -1 if any is above."""
+    """Append the validity of plain levels; return the number of 1, or -1 if any is above 1."""
     nulls = 0
     done = 0
     while done < count:
@@ -109,7 +110,7 @@ def validity_inline(
     data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, target: int,
     values: int, result: int,
 ) -> int:  # fmt: skip
-    """Store the null count at ``result``, -1 when a chunk has wider levels."""
+    """Append the validity of chunks; store the null count at ``result``, -1 for wider levels."""
     done = 0
     nulls = 0
     for i in range(chunks):
@@ -157,9 +158,9 @@ def validity_of_runs(
     data: int, values: int, lengths: int, runs: int, counts: int, chunks: int, target: int,
     result: int,
 ) -> int:  # fmt: skip
-    """Append the validity of runs of levels; returns the first chunk that does not add up.
+    """Append the validity of runs of levels; return the first chunk with a wrong sum.
 
-    Stores the null count at ``result``, -1 when there are levels above 1.
+    Store the null count at ``result``, -1 when there are levels above 1.
     """
     done = np.int64(0)
     nulls = np.int64(0)
@@ -197,7 +198,7 @@ ANY_LEVEL = 65535
 
 @kernel
 def above(levels: int, count: int, limit: int) -> np.uint64:
-    """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is above ``limit``."""
+    """Return bits: whether level ``i`` of ``count`` ≤ 64 is above ``limit``."""
     if count == WINDOW:
         return levels_above(levels, limit)
     bits = np.uint64(0)
@@ -209,13 +210,13 @@ def above(levels: int, count: int, limit: int) -> np.uint64:
 
 @kernel
 def equal(levels: int, count: int, level: int) -> np.uint64:
-    """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is ``level`` ≥ 1."""
+    """Return bits: whether level ``i`` of ``count`` ≤ 64 is ``level`` ≥ 1."""
     return above(levels, count, level - 1) & ~above(levels, count, level)
 
 
 @kernel
 def valid_slots(null: np.uint64, slot: np.uint64, slots: int) -> np.uint64:
-    """One bit per entry with a bit in ``slot``, without gaps: 0 where ``null`` has a bit."""
+    """Return adjacent bits for the entries with a bit in ``slot``: 0 where ``null`` has a bit."""
     if slots == 0:
         return np.uint64(0)
     bits = low_bits(slots)
@@ -235,7 +236,7 @@ def put_offsets(
 ) -> None:
     """Store the visible entries before each entry that has a bit in ``begin``.
 
-    Stores four at a time, up to three too many: a loop with an unpredictable end costs more.
+    Store four at a time, up to three too many: a loop with an unpredictable end costs more.
     """
     one = np.uint64(1)
     at = offsets
@@ -257,17 +258,17 @@ def resolve_lists(
     null_level: int, offsets: int, width: int, valid: int, next_rep: int, next_def: int,
     capacity: int,
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Resolve one list layer; returns (slots, entries for outer layers, visible items, nulls).
+    """Resolve one list layer; return (slots, entries for outer layers, visible items, nulls).
 
-    There is room for ``capacity`` slots; -1 slots are returned when there are more, or when an
-    entry without a slot continues a list, or is continued.
+    There is room for ``capacity`` slots. Return -1 slots if there are more, or if an entry without
+    a slot continues a list or is continued.
     """
     slots = np.int64(0)
     outer = np.int64(0)
     seen = np.int64(0)
     nulls = np.int64(0)
     every = ~np.uint64(0)
-    # Whether the entry before has no slot.
+    # Whether the entry before lacks a slot.
     closed = np.uint64(0)
     done = np.int64(0)
     while done < entries:
@@ -318,7 +319,7 @@ def resolve_lists(
 def validity(
     definition: int, entries: int, slot_max: int, null_level: int, valid: int
 ) -> tuple[int, int]:
-    """Append one bit per entry that has a slot: 0 at ``null_level``; returns (slots, nulls)."""
+    """Append one bit per entry that has a slot: 0 at ``null_level``; return (slots, nulls)."""
     slots = np.int64(0)
     nulls = np.int64(0)
     done = np.int64(0)
@@ -339,4 +340,5 @@ def validity(
 
 
 # --- Compiled kernels that walk levels chunk by chunk; wrappers: ``glaive.kernels.levels``
+#
 # Levels are compared 64 at a time; bit ``i`` of a mask stands for level ``i``.

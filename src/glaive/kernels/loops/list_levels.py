@@ -1,10 +1,10 @@
-"""Kernels behind ``glaive.kernels.list_levels``.
+"""Compiled kernels over pages with lists; their wrappers are in ``glaive.kernels.list_levels``.
 
-A chunk's levels are decoded and checked by :func:`chunk_levels` alone. The kernels over chunks
-return a negative number at the first defect; the general path then reports what it is.
+:func:`chunk_levels` alone decodes and checks the levels of a chunk. The kernels over chunks return
+a negative number at the first defect; the general path then reports the defect.
 
-Target memory has ``SLACK`` bytes behind the last level, so that a block of 1,024 levels may
-be unpacked where a shorter one is wanted.
+Target memory has ``SLACK`` bytes after the last level, so that kernels may unpack a block of 1,024
+levels where a shorter one is wanted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOO_MANY = -2
 def decode_levels(
     data: int, start: int, size: int, count: int, encoding: int, width: int, target: int
 ) -> bool:
-    """Decode one block of levels to ``target``; False when its size or lengths are wrong."""
+    """Decode one block of levels to ``target``; ``False`` when its size or lengths are wrong."""
     source = data + start
     if encoding == FLAT:
         if size != 2 * count:
@@ -89,7 +89,7 @@ def decode_levels(
         level = np.uint64(load_u16(source + 8 + 2 * run))
         end = at + 2 * length
         # Writes up to 64 bytes too many; the next run overwrites them.
-        if level == np.uint64(0):  # the usual level: no loop whose end is hard to predict
+        if level == np.uint64(0):  # the usual level: avoid a loop whose end is hard to predict
             fill(at, level)
         else:
             value = repeat_word(16, level)
@@ -113,11 +113,11 @@ def chunk_buffers(
     data: int, data_size: int, start: int, chunk_size: int, page: int, buffer_starts: int,
     buffer_sizes: int, stride: int,
 ) -> tuple[np.int64, np.int64, np.int64, np.int64, np.int64]:  # fmt: skip
-    """Parse one chunk's header; returns the number of levels, negative when it is broken.
+    """Parse one chunk's header; return the number of levels, negative when it is broken.
 
-    Beside it, positions and sizes of repetition and of definition levels, 0 where a page has none.
-    Those of value buffers are stored at ``buffer_starts`` and ``buffer_sizes``, ``stride`` bytes
-    apart.
+    Also return positions and sizes of repetition and of definition levels, 0 for missing ones.
+    Store positions and sizes of value buffers at ``buffer_starts`` and ``buffer_sizes``, ``stride``
+    bytes apart.
     """
     zero = np.int64(0)
     value_buffers = load_i64(page + PAGE.value_buffers)
@@ -158,7 +158,7 @@ def chunk_levels(
     enters: int, buffer_starts: int, buffer_sizes: int, stride: int, rep: int, definition: int,
     level_capacity: int,
 ) -> int:  # fmt: skip
-    """Parse one chunk's header and decode its levels; returns how many, negative when broken.
+    """Parse one chunk's header and decode its levels; return how many, negative when broken.
 
     Positions and sizes of value buffers are stored at ``buffer_starts`` and ``buffer_sizes``,
     ``stride`` bytes apart. The chunk must have ``count`` visible entries and ``rows`` row starts;
@@ -181,7 +181,7 @@ def chunk_levels(
         data, def_at, def_size, levels, def_encoding, width, definition
     ):
         return BROKEN
-    # Whole vectors are counted: the levels of 0 behind the last begin no rows, and are visible.
+    # Whole vectors are counted: levels of 0 after the last are visible, but inside a row.
     padded = (levels + LANES - 1) & ~(LANES - 1)
     fill_vector(rep + 2 * levels)
     if def_encoding != 0:
@@ -200,7 +200,7 @@ def chunk_levels(
 
 @kernel
 def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
-    """Total number of levels according to the chunk headers; -1 when a chunk is outside."""
+    """Return the total number of levels by the chunk headers; -1 when a chunk is outside."""
     total = np.int64(0)
     for chunk in range(chunks):
         start = load_i64(starts + 8 * chunk)
@@ -216,7 +216,7 @@ def read_chunks(
     chunks: int, page: int, buffer_starts: int, buffer_sizes: int, firsts: int, rep: int,
     definition: int, capacity: int,
 ) -> int:  # fmt: skip
-    """Decode the levels of all chunks; returns how many, negative when a chunk is broken.
+    """Decode the levels of all chunks; return how many, negative when a chunk is broken.
 
     ``firsts`` receives the first entry of each chunk.
     """
@@ -244,16 +244,16 @@ AHEAD = 6
 """Chunks whose first bytes are fetched ahead: the processor would wait for each of them."""
 
 HEAD = 320
-"""Bytes of a chunk in which header and levels usually lie."""
+"""Bytes at the start of a chunk that usually hold header and levels."""
 
 LINE = 64
 
 
 @kernel
 def first_chunk_of_row(row_starts: int, chunks: int, row: int, low: int) -> np.int64:
-    """The last chunk that begins with a row number of at most ``row``, from ``low`` on."""
+    """Return the last chunk, from ``low`` on, that begins with a row number up to ``row``."""
     low = np.int64(low)
-    # In steps that double: ascending rows are searched for from the chunk of the row before on.
+    # In steps that double: for ascending rows, ``low`` is the chunk of the row before.
     high, step = low + 1, np.int64(1)
     while high < chunks and load_i64(row_starts + 8 * high) <= row:
         low = high
@@ -271,7 +271,7 @@ def first_chunk_of_row(row_starts: int, chunks: int, row: int, low: int) -> np.i
 
 @kernel
 def last_chunk_of_row(row_starts: int, enters: int, chunks: int, row: int, first: int) -> np.int64:
-    """The chunk in which a row ends: it goes on in those that begin in the middle of it."""
+    """Return the chunk where a row ends: it continues in chunks that begin inside a row."""
     end = np.int64(first)
     while (
         end + 1 < chunks
@@ -287,9 +287,9 @@ def locate_rows(
     rows: int, wanted: int, row_starts: int, enters: int, chunks: int, edges: int, begin: int,
     last: int, ids: int,
 ) -> int:  # fmt: skip
-    """Find the chunks of each row; returns how many chunks hold any of the rows.
+    """Find the chunks of each row; return how many chunks hold any of the rows.
 
-    ``edges`` has room for ``chunks + 1`` words. ``ids`` receives the numbers of those chunks;
+    ``edges`` has room for ``chunks + 1`` words. ``ids`` receives the numbers of these chunks;
     ``begin`` and ``last`` receive the first and the last chunk of each row, as indices into
     ``ids``.
     """
@@ -323,17 +323,17 @@ def locate_rows(
 # --- Compiled kernels over the entries of nested arrays; wrappers: ----------------------
 # ``glaive.kernels.list_levels``
 #
-# ``outer`` and ``ended`` have one byte per entry, other than 0 where it has no slot, and where it
-# has ended; an address of 0 stands for zeros. ``valid`` has one byte per slot, 0 for all of them
-# valid.
+# ``outer`` and ``ended`` have one byte per entry. In ``outer`` it is above 0 for entries without a
+# slot, in ``ended`` for entries that have ended. An address of 0 stands for zeros. ``valid`` has
+# one byte per slot; an address of 0 means that all are valid.
 
 ZEROS = 8
-"""Entries that are looked at together: most are not at the end of anything."""
+"""Entries that are tested together: most continue."""
 
 
 @kernel
 def has_slot(outer: int, entry: int) -> bool:
-    """Whether an entry has a slot in the array of this layer."""
+    """Return whether an entry has a slot in the array of this layer."""
     return outer == 0 or load_u8(outer + entry) == 0
 
 
@@ -342,11 +342,11 @@ def measure_lists(
     ended: int, outer: int, entries: int, lengths: int, valid: int, slots: int, limit: int,
     result: int,
 ) -> int:  # fmt: skip
-    """Count what the lists of a layer become; the counts are stored at ``result``.
+    """Count the entries that the lists of a layer become; store the counts at ``result``.
 
-    In this order: entries inside, null lists, empty lists, lists that have ended outside, lists
-    with items that are dropped. Returns the number of slots seen; -1 when there are more than
-    ``slots``, or a list with fewer than 0 items or more than are left of ``limit``.
+    The order is: entries inside, null lists, empty lists, lists that have ended outside, lists
+    with items that are dropped. Return the number of slots; -1 when there are more than ``slots``,
+    or a list has fewer than 0 items, or more than the rest of ``limit``.
     """
     slot = np.int64(0)
     total = np.int64(0)
@@ -386,7 +386,7 @@ def spread_lists(
     rep: int, ended: int, outer: int, entries: int, lengths: int, valid: int, null_code: int,
     empty_code: int, rep_out: int, ended_out: int,
 ) -> None:  # fmt: skip
-    """Store the first entry of each list; the others have been filled in.
+    """Store the first entry of each list; the wrapper has filled in the others.
 
     The lists have been measured: there is room for all entries.
     """
@@ -420,9 +420,9 @@ def spread_lists(
 def end_slots(
     ended: int, outer: int, entries: int, valid: int, slots: int, code: int, ended_out: int
 ) -> int:
-    """Store ``code`` for entries whose slot is not valid, else what there was.
+    """Store ``code`` for entries whose slot is null, else the old code.
 
-    Returns the number of slots seen, -1 when there are more than ``slots``.
+    Return the number of slots, -1 when there are more than ``slots``.
     """
     slot = np.int64(0)
     for entry in range(entries):
@@ -441,7 +441,7 @@ def end_slots(
 
 @kernel
 def number_ends(ended: int, entries: int, table: int, levels: int) -> None:
-    """Store the level of each entry: that of its code in a ``table`` of 256 levels."""
+    """Store the level of each entry, by its code in a ``table`` of 256 levels."""
     at = np.int64(0)
     while at < entries:
         if at + ZEROS <= entries and load_u64(ended + at) == np.uint64(0):

@@ -43,8 +43,9 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.records import ChunkRows, offsets_of
 
 # --- Levels of a chunk as sets of bits: 64 entries to a word, for pages with one layer of lists
-# There are four sets, ``SET`` bytes each: entries that begin a row, entries that are not visible,
-# null lists and null items. Memory for levels that are compared one by one follows.
+#
+# There are four sets, ``SET`` bytes each: entries that begin a row, invisible entries, null lists
+# and null items. Memory for levels that are compared one by one follows.
 
 SET = 8 * 1024 + 64
 """Bytes of a set: a chunk has 65,535 levels at most."""
@@ -56,7 +57,7 @@ PARTS = BLOCK // WINDOW
 
 @kernel
 def set_word(set_of_entries: int, word: int) -> np.uint64:
-    """64 bits of a set; none where its address is 0."""
+    """Return 64 bits of a set, all 0 where its address is 0."""
     return load_u64(set_of_entries + 8 * word) if set_of_entries != 0 else np.uint64(0)
 
 
@@ -74,7 +75,7 @@ def set_range(target: int, first: int, length: int) -> None:
 
 @kernel
 def ones_of_words(levels: int, count: int, target: int) -> bool:
-    """Bit ``i``: whether plain level ``i`` is 1; False when one is above."""
+    """Store bits: whether plain level ``i`` is 1; return ``False`` when one is above."""
     for done in range(0, count, WINDOW):
         part = np.int64(min(count - done, WINDOW))
         if above(levels + 2 * done, part, 1) != np.uint64(0):
@@ -85,7 +86,7 @@ def ones_of_words(levels: int, count: int, target: int) -> bool:
 
 @kernel
 def ones_of_blocks(source: int, size: int, count: int, width: int, target: int) -> bool:
-    """As ``ones_of_words``, for packed levels of width 0 or 1: no level is unpacked."""
+    """Store bits as ``ones_of_words``, for packed levels of width 0 or 1, which stay packed."""
     blocks = count >> 10
     tail = count & (BLOCK - 1)
     packed = tail_is_packed(tail, 16, width)
@@ -110,7 +111,7 @@ def ones_of_blocks(source: int, size: int, count: int, width: int, target: int) 
 
 @kernel
 def ones_of_runs(source: int, size: int, count: int, target: int) -> bool:
-    """As ``ones_of_words``, for runs: those of 0 cost a step, however long they are."""
+    """Store bits as ``ones_of_words``, for runs: a run of 0 of any length takes one step."""
     if size < 8:
         return False
     head = load_i64(source)
@@ -135,7 +136,7 @@ def level_ones(
     data: int, start: int, size: int, count: int, encoding: int, width: int, scratch: int,
     target: int,
 ) -> bool:  # fmt: skip
-    """Decode levels of 0 and 1 to bits; False when they are damaged, or others."""
+    """Decode levels of 0 and 1 to bits; ``False`` when they are damaged, or above 1."""
     if encoding == PACKED and width <= 1:
         return ones_of_blocks(data + start, size, count, width, target)
     if encoding == RUNS:
@@ -147,7 +148,7 @@ def level_ones(
 
 @kernel
 def sets_of_levels(levels: int, count: int, page: int, sets: int) -> bool:
-    """Compare definition levels of 0 to 3; False when one is above what the page allows."""
+    """Compare definition levels of 0 to 3; ``False`` when one is above the page's maximum."""
     visible_max, max_def = load_i64(page + PAGE.visible_max), load_i64(page + PAGE.max_def)
     null_list, null_item = load_i64(page + PAGE.null_list), load_i64(page + PAGE.null_item)
     for done in range(0, count, WINDOW):
@@ -169,9 +170,9 @@ def sets_of_levels(levels: int, count: int, page: int, sets: int) -> bool:
 
 @kernel
 def places_of_sets(page: int, sets: int) -> tuple[np.int64, np.int64, np.int64]:
-    """Where entries that are not visible, null lists and null items are; 0 for none.
+    """Return the addresses of the sets of invisible entries, null lists and null items, or 0.
 
-    Where levels are 0 and 1 there is a single set, whatever 1 stands for.
+    Levels of 0 and 1 have a single set, for any meaning of 1.
     """
     visible_max, max_def = load_i64(page + PAGE.visible_max), load_i64(page + PAGE.max_def)
     null_list, null_item = load_i64(page + PAGE.null_list), load_i64(page + PAGE.null_item)
@@ -193,9 +194,10 @@ def chunk_sets(
     data: int, data_size: int, start: int, chunk_size: int, page: int, count: int, rows: int,
     enters: int, buffer_starts: int, buffer_sizes: int, stride: int, sets: int,
 ) -> int:  # fmt: skip
-    """Parse one chunk's header and decode its levels to sets; returns how many there are.
+    """Parse one chunk's header and decode its levels to sets; return how many there are.
 
-    Negative when it is broken. The other arguments are those of ``list_levels.chunk_levels``.
+    Return a negative number when the chunk is broken. Other arguments are as for
+    ``list_levels.chunk_levels``.
     """
     levels, rep_at, rep_size, def_at, def_size = chunk_buffers(
         data=data, data_size=data_size, start=start, chunk_size=chunk_size, page=page,
@@ -230,7 +232,7 @@ def chunk_sets(
 
 @kernel
 def find_begin(sets: int, words: int, first: int, nth: int) -> np.int64:
-    """The entry from ``first`` on that begins the list number ``nth``, from 0; -1 for none."""
+    """Return the entry from ``first`` on that begins list ``nth``, counted from 0, or -1."""
     remaining = np.int64(nth)
     word = first >> 6
     begin = np.uint64(0)
@@ -252,7 +254,7 @@ def find_begin(sets: int, words: int, first: int, nth: int) -> np.int64:
 
 @kernel
 def count_set(entries: int, first: int, stop: int) -> np.int64:
-    """Entries of a set from ``first`` up to ``stop``; 0 where its address is 0."""
+    """Count the entries of a set from ``first`` up to ``stop``; 0 where its address is 0."""
     total = np.int64(0)
     if entries == 0:
         return total
@@ -287,7 +289,7 @@ TABLE = offsets_of(ChunkRows)
 def locate_ascending(
     rows: int, wanted: int, table: int, begin: int, last: int, ids: int, capacity: int
 ) -> int:
-    """Find the chunks of ascending rows; returns how many there are, -1 for other rows.
+    """Find the chunks of ascending rows; return how many there are, -1 for other rows.
 
     ``ids`` receives up to ``capacity`` of them; ``begin`` and ``last`` receive the first and the
     last chunk of each row, as indices into all.
@@ -317,7 +319,7 @@ def locate_ascending(
 def put_places(
     table: int, ids: int, slot: int, last: int, place: int, count: int, slots: int, positions: int
 ) -> bool:
-    """Store where each value of one row lies, for values that other kernels read."""
+    """Store the place of each value of one row, for values that other kernels read."""
     counts = load_i64(table + TABLE.counts)
     while count > 0:
         if slot > last:
@@ -343,11 +345,11 @@ def take_item_lists(
     taken_valid: int, value_capacity: int, offsets: int, width: int, list_valid: int,
     item_valid: int, slots: int, positions: int, values: int, result: int,
 ) -> int:  # fmt: skip
-    """Collect ascending rows; row ``i`` becomes row ``order[i]`` where there is an order.
+    """Collect ascending rows; row ``i`` becomes row ``order[i]`` if an order is given.
 
-    Returns the number of items; negative where a chunk is broken, or a row is none of the page.
-    ``TOO_MANY``: there are more chunks or items than there is room for. At ``result``: chunks,
-    items, null lists, null items.
+    Return the number of items, or a negative number: a chunk is broken, or a row is outside the
+    page. ``TOO_MANY``: there are more chunks or items than the memory has room for. Store chunks,
+    items, null lists and null items at ``result``.
     """
     used = locate_ascending(rows, wanted, table, begin, last, ids, chunk_capacity)
     store_u64(result, used)
@@ -362,7 +364,7 @@ def take_item_lists(
     stride = 8 * chunk_capacity
     current, levels, words = np.int64(-1), np.int64(0), np.int64(0)
     first_row = np.int64(0)
-    # Of the row found last in this chunk: where it begins, items and rows before it.
+    # The last row found in this chunk: its begin, and the items and rows before it.
     found, found_place, found_nth = np.int64(0), np.int64(0), np.int64(0)
     done, lists_null, items_null = np.int64(0), np.int64(0), np.int64(0)
     for i in range(wanted):

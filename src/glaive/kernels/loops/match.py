@@ -1,7 +1,7 @@
 """Compiled comparisons of words with ranges; their wrappers are in ``glaive.kernels.match``.
 
 Packed blocks are compared while they are unpacked, or unpacked into ``scratch``, which has room
-for 8 KiB and stays in the first-level cache; the whole column is never in memory.
+for 8 KiB and stays in the first-level cache. Most of the column stays packed at any time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.records import WordRanges, offsets_of
 
 # --- Vector steps of sets: 64 words looked up in a bitset at once -----------------------
-# A gather of 32-bit words is an instruction on processors with wide vectors; elsewhere the
-# compiler makes single loads of it, as a loop would.
+#
+# A gather of 32-bit words is an instruction on processors with wide vectors. Elsewhere the compiler
+# makes single loads of it, as a loop would.
 
 _SMALL, _WIDE, _FLAGS = (lanes_of(bits, LANES) for bits in (32, 64, 1))
 HASH = 0x9E3779B97F4A7C15
@@ -58,7 +59,7 @@ def _each(kind: Any, number: int) -> Any:
 
 
 def _bits_at(builder: Any, bitmap: Any, positions: Any) -> Any:
-    """Bit ``i`` of the result: the bit of a bitmap at position ``i`` of 64, each of 32 bits."""
+    """Return the bits of a bitmap at 64 positions, which have 32 bits each."""
     at = builder.shl(builder.lshr(positions, _each(_SMALL, 5)), _each(_SMALL, 2))
     addresses = builder.add(builder.zext(at, _WIDE), splat(builder, bitmap, _WIDE))
     pointers = ir.VectorType(ir.IntType(32).as_pointer(), LANES)
@@ -74,7 +75,7 @@ def _bits_at(builder: Any, bitmap: Any, positions: Any) -> Any:
 
 
 def _in_bitset(bits: int) -> Any:
-    """Bit ``i``: the bit of a bitmap at ``word - base`` of word ``i``, or at ``top`` if beyond."""
+    """Return the bits of a bitmap at ``word - base`` of 64 words, or at ``top`` if beyond."""
 
     @instruction(types.uint64, types.int64, types.int64, types.uint64, types.uint64)
     def write(builder: Any, source: Any, bitmap: Any, base: Any, top: Any) -> Any:
@@ -89,7 +90,7 @@ def _in_bitset(bits: int) -> Any:
 
 
 def _in_prefilter(bits: int) -> Any:
-    """Bit ``i``: the bit of a bitmap at the hash of word ``i``, its upper bits."""
+    """Return the bits of a bitmap at the upper bits of the hashes of 64 words."""
 
     @instruction(types.uint64, types.int64, types.int64, types.uint64)
     def write(builder: Any, source: Any, bitmap: Any, shift: Any) -> Any:
@@ -106,18 +107,19 @@ def _in_prefilter(bits: int) -> Any:
 in_bitset, in_prefilter = by_width(_in_bitset), by_width(_in_prefilter)
 
 
-# --- Compiled tests of words, 64 at a time. They are called by ``glaive.kernels.loops.match``
+# --- Compiled tests of words, 64 at a time ----------------------------------------------
+#
 # A test is the address of a :class:`glaive.kernels.records.WordRanges`.
 
 TEST = offsets_of(WordRanges)
 WINDOW = 64
 MAX_COMPARED_RANGES = 16
-"""Up to so many ranges, each is compared with all words; above, each word searches its range."""
+"""Maximum ranges that are compared with each word; among more, each word searches its range."""
 
 
 @kernel
 def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
-    """Whether one word lies in one of the ranges."""
+    """Return whether one word lies in one of the ranges."""
     slots = load_i64(test + TEST.slots)
     if slots != 0:
         words, bits = load_i64(test + TEST.words), load_i64(test + TEST.slot_bits)
@@ -142,7 +144,7 @@ def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
 
 @kernel
 def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64 passes."""
+    """Return bits: whether word ``i`` of 64 passes."""
     word = word_bits >> 3
     passing = np.uint64(0)
     table = load_i64(test + TEST.table)
@@ -182,7 +184,7 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
 
 @kernel
 def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
-    """As ``pass_64`` for less than 64 words."""
+    """Return bits as ``pass_64``, for less than 64 words."""
     word = word_bits >> 3
     table = load_i64(test + TEST.table)
     passing = np.uint64(0)
@@ -199,7 +201,7 @@ def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
 
 @kernel
 def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
-    """Whether one of ``count`` ≤ 64 words is above ``limit``."""
+    """Return whether one of ``count`` ≤ 64 words is above ``limit``."""
     if count == WINDOW:
         low = np.uint64(limit) + np.uint64(1)
         return in_range(word_bits, source, low, low_bits(word_bits) - low) != np.uint64(0)
@@ -212,7 +214,7 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
 
 @kernel
 def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
-    """Whether no word up to ``top`` can pass."""
+    """Return whether all words up to ``top`` fail."""
     ranges = load_i64(test + TEST.ranges)
     if ranges == 0:
         return True
@@ -223,9 +225,9 @@ def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
 
 
 # --- One FastLanes block compared with a range or two while it is unpacked --------------
-# Values of a row lie side by side, and so do the bits that their comparisons give: words never
-# leave the registers. A loop over any number of ranges takes as long as unpacking first. Called by
-# ``glaive.kernels.loops.match``.
+#
+# The values of a row are adjacent, and so are the bits of their comparisons: words stay in
+# registers. A loop over any number of ranges takes as long as unpacking first.
 
 
 def _match_row(bits: int, ranges: int, *, straddles: bool) -> Any:
@@ -257,7 +259,7 @@ def _match_row(bits: int, ranges: int, *, straddles: bool) -> Any:
 
 
 def _match_block(bits: int, ranges: int) -> Any:
-    """As ``match_block``, for one width of words and one number of ranges."""
+    """Compare a block as ``match_block``, for one width of words and one number of ranges."""
     match_plain = _match_row(bits, ranges, straddles=False)
     match_straddling = _match_row(bits, ranges, straddles=True)
     last, log = bits - 1, bits.bit_length() - 1
@@ -286,8 +288,8 @@ def _match_block(bits: int, ranges: int) -> Any:
 match_one, match_two = (by_width(partial(_match_block, ranges=ranges)) for ranges in (1, 2))
 
 
-MOST_FUSED = 2
-"""Up to so many ranges, a whole block is compared while it is unpacked."""
+MAX_FUSED_RANGES = 2
+"""Maximum ranges that are compared with a block while it is unpacked."""
 
 
 @kernel
@@ -304,7 +306,7 @@ def append_none(target: int, filled: int, count: int) -> None:
 def match_words(
     word_bits: int, source: int, count: int, test: int, limit: int, target: int, done: int
 ) -> bool:
-    """Append one bit per word; False when a word is above ``limit`` ≥ 0."""
+    """Append one bit per word; ``False`` when a word is above ``limit`` ≥ 0."""
     word = word_bits >> 3
     at = 0
     while at < count:
@@ -327,15 +329,15 @@ def match_inline(
     data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, test: int,
     target: int, values: int, scratch: int,
 ) -> int:  # fmt: skip
-    """Append one bit per value of inline chunks; the bad chunk, plus ``chunks`` for a limit.
+    """Append one bit per value of inline chunks; return a bad chunk, plus ``chunks`` for a limit.
 
-    A chunk whose width holds no word that passes is not unpacked.
+    The kernel skips a chunk if all words of its width fail.
     """
     word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
     limit = load_i64(test + TEST.limit)
     ranges = load_i64(test + TEST.ranges)
-    few = 1 <= ranges <= MOST_FUSED
+    few = 1 <= ranges <= MAX_FUSED_RANGES
     low, span, low2, span2 = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
     if few:
         lows, spans = load_i64(test + TEST.lows), load_i64(test + TEST.spans)
@@ -378,7 +380,7 @@ def match_inline(
 def match_plain(
     data: int, starts: int, counts: int, chunks: int, test: int, target: int,
 ) -> int:  # fmt: skip
-    """Append one bit per word of chunks that the wrapper has checked; the bad chunk, or -1."""
+    """Append one bit per word of chunks that the wrapper has checked; return a bad chunk, or -1."""
     word_bits = load_i64(test + TEST.bits)
     limit = load_i64(test + TEST.limit)
     if limit >= 0 and low_bits(word_bits) <= np.uint64(limit):
@@ -395,7 +397,7 @@ def match_plain(
 
 @kernel
 def set_bits(bits: int, begin: int, stop: int, at: int) -> np.uint64:
-    """The 64 bits from byte ``at`` on, those outside of bits ``begin`` to ``stop`` cleared."""
+    """Return the 64 bits from byte ``at`` on; clear bits outside of ``begin`` to ``stop``."""
     word = load_partial(bits + at, bits + ((stop + 7) >> 3))
     if at * 8 < begin:
         word &= ~np.uint64(0) << np.uint64(begin - at * 8)
@@ -407,7 +409,7 @@ def set_bits(bits: int, begin: int, stop: int, at: int) -> np.uint64:
 
 @kernel
 def count_set(bits: int, begin: int, stop: int) -> int:
-    """Set bits among ``begin`` to ``stop``."""
+    """Count the set bits from ``begin`` to ``stop``."""
     count = 0
     at = begin >> 3
     while at * 8 < stop:

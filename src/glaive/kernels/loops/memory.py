@@ -1,8 +1,8 @@
 """Loads, stores and copies at integer addresses: the instructions that kernels are written in.
 
-Addresses need no alignment; numbers are little-endian. Each name is an LLVM instruction or
-two, so a loop over them costs what the same loop costs in C, and one compiled signature
-(all ``int64``) serves every type, writable or not.
+Addresses may have any alignment; numbers are little-endian. Each name is an LLVM instruction or
+two, so that loops are as fast as in C. One compiled signature (all ``int64``) serves all types,
+also read-only ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from glaive.kernels.machine import processor
 
 
 def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make what kernels call of a function that writes LLVM instructions.
+    """Turn a function that writes LLVM instructions into a function that kernels call.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def instruction(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], 
 
 
 def load(builder: Any, address: Any, kind: Any) -> Any:
-    """A number or a vector at any address."""
+    """Load a number or a vector from any address."""
     value = builder.load(builder.inttoptr(address, kind.as_pointer()))
     value.align = 1
     return value
@@ -64,19 +64,20 @@ def store(builder: Any, address: Any, value: Any) -> None:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
 
 
-# --- Memory asked for ahead of its use --------------------------------------------------
-# Processors do that themselves where kernels go through memory in one direction, but not in every
-# virtual machine: without, words were read five times as slowly as with it.
+# --- Memory fetched ahead of its use ----------------------------------------------------
+#
+# Processors fetch memory ahead by themselves where kernels go through it in one direction. Some
+# virtual machines prevent that: words were then read five times as slowly.
 
 LINE = 64
 """Bytes that a processor fetches at once."""
 
 FETCHED = 2048
-"""Bytes ahead of those that are read that memory is asked for."""
+"""Distance in bytes from the memory that is read to the memory that is fetched."""
 
 
 def _fetch(use: int) -> Any:
-    """A request for the line at an address, to be read (0) or written (1)."""
+    """Make a request for the line at an address, to be read (0) or written (1)."""
 
     @instruction(types.void, types.int64)
     def write(builder: Any, address: Any) -> Any:
@@ -103,17 +104,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """Mark a function as a kernel; ``glaive.kernels.native`` makes it callable.
 
-    Other kernels call it as it is. Python must not, but in the checked build: there is no entry.
-    Signed arithmetic wraps: see ``build.py``.
+    Other kernels call the function itself. Python calls it in the checked build only, otherwise
+    the entry of ``native``. Signed arithmetic wraps: see ``build.py``.
     """
     return _compiled(function)
 
 
 def kernel_with_sums(function: F) -> F:
-    """A kernel whose sums of floats may be added up in any order, so many at a time.
+    """Mark a function as a kernel whose sums of floats are added up in any order, many at a time.
 
-    Products may be fused with sums. Infinities and NaN stay what they are, and a division by
-    zero gives one of them.
+    Products may be fused with sums. Infinities and NaN stay as they are; a division by zero gives
+    one of them.
     """
     return _compiled(function, fastmath={"reassoc", "contract"}, error_model="numpy")
 
@@ -134,7 +135,7 @@ def _compiled(function: F, **options: Any) -> F:
 
 
 def by_width(make: Callable[[int], Any]) -> Any:
-    """A kernel for words of 8, 16, 32 or 64 bits, whose number is its first argument.
+    """Make a kernel for words of 8, 16, 32 or 64 bits; the bits are its first argument.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ load_f64 = _load(ir.DoubleType(), types.float64)
 
 
 def _item_pointer(builder: Any, kind: Any, first: Any, number: Any) -> Any:
-    """Where item ``number`` from a first one on is, in a form that loops do many at a time."""
+    """Return where item ``number`` from a first one on is, in a form that loops vectorise."""
     if settings.kernels == "checked":  # which recognises integers that become pointers
         size = {"half": 2, "float": 4, "double": 8}.get(str(kind)) or kind.width // 8
         at = builder.add(first, builder.mul(number, ir.Constant(ir.IntType(64), size)))
@@ -212,7 +213,7 @@ item_u16 = _item(ir.IntType(16), types.uint16)
 
 
 def _put(kind: Any, value: Any) -> Any:
-    """Store item ``number`` from a first one on: of integers the low bits."""
+    """Store item ``number`` from a first one on; of integers, store the low bits."""
 
     @instruction(types.void, types.int64, types.int64, value)
     def write(builder: Any, first: Any, number: Any, word: Any) -> Any:
@@ -259,7 +260,7 @@ copy16 = _copy_fixed(16)
 
 @instruction(types.void, types.int64, types.int64, types.int64)
 def copy(builder: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copy ``size`` bytes between ranges that do not overlap."""
+    """Copy ``size`` bytes between disjoint ranges."""
     byte = ir.IntType(8).as_pointer()
     to, of = (builder.inttoptr(one, byte) for one in (target, source))
     cgutils.raw_memcpy(builder, to, of, size, 1)
@@ -267,23 +268,23 @@ def copy(builder: Any, target: Any, source: Any, size: Any) -> Any:
 
 @instruction(types.float32, types.uint32)
 def float_of_bits(builder: Any, word: Any) -> Any:
-    """The ``float32`` with the bits of a ``uint32``."""
+    """Return the ``float32`` with the bits of a ``uint32``."""
     return builder.bitcast(word, ir.FloatType())
 
 
 @instruction(0, 0)
 def square_root(builder: Any, number: Any) -> Any:
-    """The root of a float: an instruction, where ``math.sqrt`` calls the library."""
+    """Return the root of a float by an instruction; ``math.sqrt`` would call the library."""
     root = builder.module.declare_intrinsic("llvm.sqrt", [number.type])
     return builder.call(root, [number])
 
 
 @instruction(1, 0, 1, 2)
 def pick(builder: Any, word: Any, zero: Any, other: Any) -> Any:
-    """Return ``zero`` where ``word`` is 0, else ``other``, without a branch.
+    """Return ``zero`` where ``word`` is 0, else ``other``; avoid a branch.
 
-    The compiler makes a branch of most Python conditions whose sides load memory. Where the
-    processor cannot predict it, a branch costs more than loading both.
+    The compiler makes a branch of most Python conditions whose sides load memory. A mispredicted
+    branch costs more than loading both.
     """
     is_zero = builder.icmp_unsigned("==", word, ir.Constant(word.type, 0))
     chosen = builder.select(is_zero, zero, other)
@@ -293,25 +294,25 @@ def pick(builder: Any, word: Any, zero: Any, other: Any) -> Any:
 
 @instruction(types.uint64, types.uint64)
 def popcount(builder: Any, word: Any) -> Any:
-    """Number of set bits of a ``uint64``."""
+    """Count the set bits of a ``uint64``."""
     return builder.ctpop(word)
 
 
 @instruction(types.uint64, types.uint64)
 def trailing_zeros(builder: Any, word: Any) -> Any:
-    """Number of zero bits below the lowest set bit of a ``uint64``; 64 for zero."""
+    """Count the zero bits below the lowest set bit of a ``uint64``; 64 for zero."""
     return builder.cttz(word, ir.Constant(ir.IntType(1), 0))
 
 
 @instruction(types.uint64, types.uint64)
 def leading_zeros(builder: Any, word: Any) -> Any:
-    """Number of zero bits above the highest set bit of a ``uint64``; 64 for zero."""
+    """Count the zero bits above the highest set bit of a ``uint64``; 64 for zero."""
     return builder.ctlz(word, ir.Constant(ir.IntType(1), 0))
 
 
 @kernel
 def load_partial(source: int, stop: int) -> np.uint64:
-    """Eight bytes; those from ``stop`` on are 0 and are not read."""
+    """Load up to eight bytes before ``stop``; the others are 0."""
     if source + 8 <= stop:
         return load_u64(source)
     word = np.uint64(0)
@@ -325,7 +326,7 @@ def load_partial(source: int, stop: int) -> np.uint64:
 
 @kernel
 def same_bytes(first: int, second: int, size: int) -> bool:
-    """Whether two ranges of ``size`` bytes are equal."""
+    """Return whether two ranges of ``size`` bytes are equal."""
     at = 0
     while at + 8 <= size:
         if load_u64(first + at) != load_u64(second + at):
@@ -347,7 +348,7 @@ def set_bit(bits: int, number: int) -> None:
 
 @kernel
 def wrapping_add(a: int, b: int) -> int:
-    """Return ``a + b`` modulo 2^64, for sums that are not used where they overflow."""
+    """Return ``a + b`` modulo 2^64, for sums that are dropped where they overflow."""
     return np.int64(np.uint64(a) + np.uint64(b))
 
 
@@ -357,11 +358,12 @@ def wrapping_sub(a: int, b: int) -> int:
     return np.int64(np.uint64(a) - np.uint64(b))
 
 
-# --- Vector rows: 1,024 bits at once, the step in which FastLanes blocks are encoded ----
+# --- Vector rows: 1,024 bits at once, the step of the encoding of FastLanes blocks ------
+#
 # A FastLanes block of ``T``-bit words lays its 1,024 values out in ``T`` rows of ``1024 / T``
-# values that lie side by side both packed and unpacked. One row is one LLVM vector, which the
-# compiler splits into whatever registers the machine has. Plain loops over the same rows are not
-# vectorised (numba cannot prove that memory does not overlap) and 4 to 11 times slower.
+# values. They are adjacent, packed and unpacked. One row is one LLVM vector, which the compiler
+# splits into the registers of the machine. numba fails to vectorise plain loops over the same rows,
+# because memory might overlap: they are 4 to 11 times slower.
 #
 # Shifts are given in bits, below the word width.
 
@@ -370,7 +372,7 @@ LANES_OF_MASK = 64
 
 
 def lanes_of(bits: int, lanes: int) -> Any:
-    """The type of a vector of so many lanes."""
+    """Return the type of a vector of so many lanes."""
     return ir.VectorType(ir.IntType(bits), lanes)
 
 
@@ -396,7 +398,7 @@ def splat(builder: Any, word: Any, kind: Any) -> Any:
 def counted(builder: Any, count: Any) -> Iterator[Any]:
     """Write a loop: the block is its body and gets the number of the round.
 
-    numba's own loops know which block ends their body, which checks of the sanitizer move.
+    numba's own loops remember the last block of their body, but checks of the sanitizer move it.
     """
     number = ir.IntType(64)
     place = cgutils.alloca_once(builder, number)
@@ -426,7 +428,7 @@ def unpack_row(bits: int) -> Any:
 
 
 def unpack_straddling_row(bits: int) -> Any:
-    """As ``unpack_row``, with the high bits from the row of words that follows."""
+    """Unpack like ``unpack_row``, with the high bits from the next row of words."""
 
     @instruction(types.void, types.int64, types.int64, types.int64, types.uint64)
     def write(builder: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
@@ -461,7 +463,7 @@ def pack_row(bits: int, part: str) -> Any:
 
 
 def _changes(bits: int) -> Any:
-    """Bit ``i`` of the result: whether value ``i`` of 64 differs from value ``i + 1``."""
+    """Return bits: whether value ``i`` of 64 differs from value ``i + 1``."""
 
     @instruction(types.uint64, types.int64)
     def write(builder: Any, source: Any) -> Any:
@@ -487,7 +489,7 @@ def copy_row(builder: Any, target: Any, source: Any) -> Any:
 
 @instruction(types.uint64, types.int64, types.int64)
 def bit_of_row(builder: Any, source: Any, bit: Any) -> Any:
-    """Bit ``bit`` of each of 64 16-bit words, as one 64-bit word."""
+    """Return bit ``bit`` of each of 64 16-bit words, as one 64-bit word."""
     kind = _row(16)
     one = ir.Constant(ir.IntType(64), 1)
     mask = splat(builder, builder.shl(one, bit), kind)
@@ -496,7 +498,7 @@ def bit_of_row(builder: Any, source: Any, bit: Any) -> Any:
 
 
 def _levels(condition: str) -> Any:
-    """Bit ``i`` of the result: how the 16-bit word ``i`` of 64 compares with a level."""
+    """Return bits: how the 16-bit word ``i`` of 64 compares with a level."""
 
     @instruction(types.uint64, types.int64, types.int64)
     def write(builder: Any, source: Any, level: Any) -> Any:
@@ -514,30 +516,31 @@ changes = by_width(_changes)
 
 
 # --- One FastLanes block of 1,024 values, packed and unpacked, per word width -----------
-# The rows of a block follow one another in memory when packed; unpacked, row ``r`` begins at value
-# ``ORDER[r // 8] * 16 + (r % 8) * 128``, where ``ORDER`` (0 4 2 6 1 5 3 7) is the three bits of
-# its index read backwards. Specification: "FastLanes" in ``docs/format/encodings.md``.
+#
+# The rows of a packed block are adjacent in memory. Unpacked, row ``r`` begins at value
+# ``ORDER[r // 8] * 16 + (r % 8) * 128``. ``ORDER`` (0 4 2 6 1 5 3 7) has the three bits of its
+# index backwards. Specification: "FastLanes" in ``docs/format/encodings.md``.
 
 ROW = 128
-"""Bytes of a row, packed or not."""
+"""Bytes of a row, packed or unpacked."""
 
 
 @kernel
 def low_bits(width: int) -> np.uint64:
-    """A word with the lowest ``width`` bits set, 1 ≤ width ≤ 64."""
+    """Return a word with the lowest ``width`` bits set, 1 ≤ width ≤ 64."""
     return np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
 
 
 @kernel
 def row_start(row: int) -> int:
-    """Index of the first value of a row."""
+    """Return the index of the first value of a row."""
     part = row >> 3
     backwards = ((part & 1) << 2) | (part & 2) | (part >> 2)
     return (backwards << 4) + ((row & 7) << 7)
 
 
 def _unpack_block(bits: int, *, claims: bool = False) -> Any:
-    """As ``unpack_block``, for one width of words; may claim memory as ``unpack_in_turn``."""
+    """Unpack a block of one width of words; ``claims`` as in ``unpack_in_turn``."""
     unpack_plain, unpack_straddling = unpack_row(bits), unpack_straddling_row(bits)
     last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
 
@@ -564,7 +567,7 @@ def _unpack_block(bits: int, *, claims: bool = False) -> Any:
 
 
 def _pack_block(bits: int) -> Any:
-    """As ``pack_block``, for one width of words."""
+    """Pack a block of one width of words."""
     pack_first, pack_more, pack_rest = (pack_row(bits, part) for part in ("first", "more", "rest"))
     last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
 
@@ -588,30 +591,31 @@ def _pack_block(bits: int) -> Any:
 
 unpack_block, pack_block = by_width(_unpack_block), by_width(_pack_block)
 unpack_in_turn = by_width(partial(_unpack_block, claims=True))
-"""As ``unpack_block``, and claim the memory of the block that follows.
+"""Unpack a block as ``unpack_block``, and claim the memory of the next block.
 
-A block that is written to memory which no cache holds waits for it: a sixth of its time.
+A block that is written to uncached memory would wait for it: a sixth of its time.
 """
 
 
 # --- Vector steps of selections: 64 words compared with one range, and selected words compacted
-# ``word - low <= span``, unsigned and modulo the word, is one subtraction and one comparison for
-# any range, also one that wraps around from the largest word to 0: so signed numbers need no case
-# of their own.
+#
+# ``word - low <= span``, unsigned and modulo the word, is one subtraction and one comparison. It
+# serves any range, also a range that wraps around from the largest word to 0, such as a range of
+# signed numbers.
 
 _FEATURES = processor()[1].split(",")
 
 FAST_WIDE = "+avx512f" in _FEATURES
-"""Whether ``compress`` of 32 and 64 bits is an instruction; else it is a loop."""
+"""Whether ``compress`` of 32 and 64 bits is an instruction, or a loop."""
 
 FAST_NARROW = "+avx512vbmi2" in _FEATURES
-"""The same of 8 and 16 bits."""
+"""Whether ``compress`` of 8 and 16 bits is an instruction, or a loop."""
 
 LANES = 64
 
 
 def _in_range(bits: int) -> Any:
-    """Bit ``i`` of the result: whether word ``i`` of 64 lies in ``low … low + span``."""
+    """Return bits: whether word ``i`` of 64 lies in ``low … low + span``."""
 
     @instruction(types.uint64, types.int64, types.uint64, types.uint64)
     def write(builder: Any, source: Any, low: Any, span: Any) -> Any:
@@ -624,9 +628,9 @@ def _in_range(bits: int) -> Any:
 
 
 def _compress(bits: int) -> Any:
-    """Store side by side those words of 64 bytes that have a bit in ``mask``.
+    """Store the words of 64 bytes that have a bit in ``mask``, back to back.
 
-    Writes 64 bytes, whatever the mask.
+    Write 64 bytes for any mask.
     """
     lanes = 512 // bits
 

@@ -1,6 +1,6 @@
 """Kernels over byte strings: unpack, take, pack, expand.
 
-Wrappers: ``glaive.kernels.offsets``, ``strings`` and ``dictionary``.
+Wrappers: ``glaive.kernels.offsets`` and ``strings``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load_offset(address: int, width: int) -> int:
 
 @kernel
 def arrow_offset(offsets: int, width: int, i: int) -> int:
-    """Read offset ``i`` of 4 or 8 bytes, both signed: a negative one is seen as such."""
+    """Read offset ``i`` of 4 or 8 bytes, both signed, so that negative ones are damage."""
     if width == 4:
         return np.int64(load_i32(offsets + i * 4))
     return load_i64(offsets + i * 8)
@@ -55,7 +55,7 @@ def store_offset(address: int, width: int, value: int) -> None:
 
 @kernel
 def _rebase32(source: int, n: int, shift: int, target: int) -> int:
-    """Write ``n`` ends of 32 bits moved by ``shift``; whether the source descends."""
+    """Write ``n`` ends of 32 bits moved by ``shift``; return whether the source descends."""
     wrong = 0
     for j in range(n):
         low = np.int64(load_u32(source + 4 * j))
@@ -72,7 +72,7 @@ def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width:
     for j in range(n):
         high = load_offset(source + width * (j + 1), width)
         wrong |= high < low
-        # Offsets that do not ascend may be any number; their results are not used.
+        # Offsets that descend may be any number; their results are dropped.
         store_offset(target + out_width * j, out_width, wrapping_add(high, shift))
         low = high
     return wrong
@@ -83,7 +83,7 @@ def unpack(
     data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int, chunks: int,
     width: int, out_width: int, out_offsets: int, out: int, capacity: int,
 ) -> int:  # fmt: skip
-    """Join the values of all chunks; the first chunk whose offsets are wrong, or -1."""
+    """Join the values of all chunks; return the first chunk whose offsets are wrong, or -1."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
     target = out_offsets + out_width
@@ -117,7 +117,7 @@ def locate(
     data: int, starts: int, sizes: int, counts: int, chunk: int, index: int, n: int, width: int,
     sources: int, ends: int,
 ) -> int:  # fmt: skip
-    """Find the bytes of wanted values: start in ``data`` and running end; bad item or -1."""
+    """Find the bytes of wanted values: start in ``data``, running end; return bad item or -1."""
     total = np.int64(0)
     for i in range(n):
         c = load_i64(chunk + 8 * i)
@@ -149,7 +149,7 @@ def gather(
     data: int, size: int, sources: int, ends: int, n: int, out_width: int, out_offsets: int,
     out: int,
 ) -> None:  # fmt: skip
-    """Copy located values behind each other; ``out`` has 32 bytes of slack."""
+    """Copy located values back to back; ``out`` has 32 bytes of slack."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
     for i in range(n):
@@ -161,7 +161,7 @@ def gather(
 
 @kernel
 def descend(offsets: int, width: int, n: int) -> int:
-    """Whether any of ``n + 1`` offsets is below the one before it."""
+    """Return whether any of ``n + 1`` offsets is below its predecessor."""
     signs = np.int64(0)
     before = load_offset(offsets, width)
     if width == 4:
@@ -172,7 +172,7 @@ def descend(offsets: int, width: int, n: int) -> int:
     else:
         for i in range(1, n + 1):
             here = np.int64(load_i64(offsets + 8 * i))
-            # Not by their difference, which may be too large.
+            # Compare them: their difference may be too large.
             signs |= -np.int64(here < before)
             before = here
     return np.int64(signs < 0)
@@ -183,7 +183,7 @@ def pack(
     offsets: int, width: int, data: int, count: int, out_width: int, target: int, max_values: int,
     out: int, sizes: int, counts: int,
 ) -> int:  # fmt: skip
-    """Cut values into chunks and write them; the number of chunks."""
+    """Cut values into chunks and write them; return the number of chunks."""
     at = out
     chunks = np.int64(0)
     done = np.int64(0)
@@ -223,10 +223,10 @@ def expand_short(
     indices: int, word: int, n: int, offsets: int, width: int, items: int, out_offsets: int,
     data: int, out: int,
 ) -> int:  # fmt: skip
-    """Copy the items of all indices with 16 bytes each; returns their bytes.
+    """Copy the items of all indices with 16 bytes each; return their bytes.
 
     Each item has 16 bytes at most, and 16 bytes can be read from its first one on. ``out`` has room
-    for 16 bytes behind the last value. -1 where an index is no item.
+    for 16 bytes after the last value. Return -1 for an invalid index.
     """
     at = np.int64(0)
     store_offset(out_offsets, width, 0)
@@ -246,10 +246,10 @@ def take_items(
     indices: int, word: int, n: int, offsets: int, width: int, items: int, out_offsets: int,
     data: int, size: int, out: int, room: int,
 ) -> int:  # fmt: skip
-    """Copy items by index, each of which is checked; returns their bytes, -1 if one is not there.
+    """Copy items by index, and check each index; return their bytes, -1 for an invalid index.
 
-    Indices have ``word`` bytes. Only offsets are stored of what there is no ``room`` for; ``out``
-    has 32 bytes of slack.
+    Indices have ``word`` bytes. If ``room`` is too small, store only the offsets of the other
+    items. ``out`` has 32 bytes of slack.
     """
     at = np.int64(0)
     store_offset(out_offsets, width, 0)
@@ -267,10 +267,11 @@ def take_items(
     return at
 
 
-# --- The compiled search for a substring; its wrapper is in ``glaive.kernels.offsets`` -
-# All strings are searched as the one text that they are in memory: 64 positions at a time are
-# compared with the first, the second and the last byte of the pattern, and only positions where
-# all three are equal are compared with the rest.
+# --- The compiled search for a substring; its wrapper is in ``glaive.kernels.offsets`` --
+#
+# All strings are searched as the one text that they are in memory. The search compares 64 positions
+# at a time with the first, the second and the last byte of the pattern. Where all three are equal,
+# it compares the rest.
 
 WINDOW = 64
 
@@ -279,9 +280,9 @@ WINDOW = 64
 def candidates_64(
     text: int, first: np.uint64, second: np.uint64, last: np.uint64, size: int
 ) -> np.uint64:
-    """Bit ``i``: whether a pattern of ``size`` bytes may begin at position ``i`` of 64.
+    """Return bits: whether a pattern of ``size`` bytes may begin at position ``i`` of 64.
 
-    Its first, second and last byte are there; of one byte, the second is that byte, too.
+    Its first, second and last byte are there. For one byte, the second byte is the first.
     """
     none = np.uint64(0)
     candidates = in_range(8, text, first, none)
@@ -342,7 +343,7 @@ def contains(
 def resolve(
     stored: int, count: int, start: int, adjustment: int, width: int, offsets: int, validity: int,
 ) -> int:  # fmt: skip
-    """Return the number of nulls, -1 when an end is out of order or too large."""
+    """Turn stored ends into offsets; return the nulls, -1 when an end descends or is too large."""
     before = start
     nulls = 0
     byte = np.uint64(0)
@@ -380,7 +381,7 @@ SIZE = 0x0FFF_FFFF
 
 @kernel
 def big_word(at: int) -> int:
-    """The big-endian word of 4 bytes."""
+    """Return the big-endian word of 4 bytes."""
     word = np.int64(load_u32(at))
     return (
         ((word & 0xFF) << 24)
@@ -396,7 +397,7 @@ def find_members(
 ) -> int:
     """Write the entry and the position of the member, for each object that has it.
 
-    The wrapper has checked that each object has 4 bytes, inside the memory. Returns the number of
+    The wrapper has checked that each object has 4 bytes, inside the memory. Return the number of
     the first object that ends too soon, or -1.
     """
     for i in range(count):

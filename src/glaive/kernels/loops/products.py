@@ -1,8 +1,8 @@
 """Compiled selection of near pairs by products; its wrapper is in ``glaive.kernels.products``.
 
-Six rows are multiplied with up to 64 queries at a time, which lie in the table dimension by
-dimension in blocks of 16; the sums stay in registers, and only which of them are within the
-limits is stored. Written as instructions for the reason that ``nearest`` gives.
+Six rows are multiplied with up to 64 queries at a time. The table stores queries dimension by
+dimension in blocks of 16. The sums stay in registers; the kernel stores which sums are within the
+limits. It is written as instructions for the reason that ``score_rows`` of ``distances`` has.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CONTRACT = ("contract",)
 
 
 def constant(value: int) -> Any:
-    """A 64-bit number in code."""
+    """Make a 64-bit number in code."""
     return ir.Constant(I64, value)
 
 
 def _tile(vectors: int) -> Any:
-    """Store for each of six rows which of ``16 * vectors`` queries it may be near to, as bits."""
+    """Store bits for each of six rows: which of ``16 * vectors`` queries it may be near to."""
 
     @instruction(types.void, *(types.int64,) * 8)
     def write(
@@ -99,8 +99,8 @@ def list_pairs(
 ) -> int:  # fmt: skip
     """Add the pairs of rows ``row`` to ``stop`` with 64 queries whose bits are set.
 
-    The first mask is that of row ``first``, the first bit of each that of ``query``. Returns how
-    many pairs there are then.
+    The first mask belongs to row ``first``, the first bit of each mask to ``query``. Return the new
+    number of pairs.
     """
     for number in range(row, stop):
         word = load_u64(masks + (number - first) * 8)
@@ -120,11 +120,10 @@ def select_near(
     offsets: int, factors: int, limits: int, start: int, chunk: int, capacity: int, masks: int,
     query_out: int, row_out: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """List pairs for which ``offset + factor * product`` does not exceed the query's limit.
+    """List pairs for which ``offset + factor * product`` is within the query's limit.
 
-    Numbers that are stored have 32 bits. Begins with row ``start``, and ends before rows whose
-    pairs might not fit: returns how many there are, and the next row. Six rows at least are
-    ``present``.
+    Stored numbers have 32 bits. Begin with row ``start``, and end before rows whose pairs may need
+    more room. Return the number of pairs, and the next row. At least six rows are ``present``.
     """
     stride = dimension * 4
     blocks = (queries + LANES - 1) // LANES

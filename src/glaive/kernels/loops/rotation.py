@@ -63,7 +63,7 @@ def butterfly(builder: Any, first: Any, second: Any) -> Any:
 
 @instruction(types.void, types.int64)
 def hadamard_8(builder: Any, address: Any) -> Any:
-    """The Walsh-Hadamard transform of eight numbers."""
+    """Compute the Walsh-Hadamard transform of eight numbers."""
     numbers = load(builder, address, _FLOATS)
     for stride in (1, 2, 4):
         others = builder.shuffle_vector(
@@ -92,7 +92,7 @@ def scale_8(builder: Any, address: Any, factor: Any) -> Any:
 
 @instruction(types.float32, types.int64, types.int64, types.float32, types.float32)
 def fit(builder: Any, address: Any, count: Any, by: Any, limit: Any) -> Any:
-    """How well codes fit: the square of the cosine between numbers and their codes plus 1/2."""
+    """Return how well codes fit: the squared cosine between numbers and their codes plus 1/2."""
     zero = ir.Constant(_FLOATS, [0.0] * LANES)
     half = ir.Constant(_FLOATS, [0.5] * LANES)
     product, square = (cgutils.alloca_once(builder, _FLOATS) for _ in range(2))
@@ -126,7 +126,7 @@ def encode_8(builder: Any, numbers: Any, factor: Any, most: Any, codes: Any) -> 
 
 @kernel
 def hadamard(numbers: int, size: int, factor: np.float32) -> None:
-    """The Walsh-Hadamard transform of ``size`` numbers, a power of two from 8 on, scaled."""
+    """Compute the scaled Walsh-Hadamard transform of ``size`` numbers, a power of two from 8 on."""
     for at in range(0, size, LANES):
         hadamard_8(numbers + at * 4)
     stride = LANES

@@ -1,8 +1,8 @@
-"""Kernels that take rows out of pages without lists; wrapper: ``glaive.kernels.row_takes``.
+"""Kernels that take rows out of pages outside of lists; wrapper: ``glaive.kernels.row_takes``.
 
-Rows at random places are in no cache of the processor: it would wait for the chunk of each, for
-its value, its text, the symbols of that. So rows are taken in groups, step by step: each step asks
-for what the next one reads, of all rows of the group, before any is read.
+The caches of the processor lack rows at random places. It would wait for the chunk of each row, for
+its value, its text, and the symbols of the text. So rows are taken in groups, step by step. Each
+step fetches the memory of the next step for all rows of the group.
 """
 
 from __future__ import annotations
@@ -41,28 +41,29 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.loops.offsets import arrow_offset, load_offset, store_offset
 from glaive.kernels.records import ChunkPlace, RowTable, TakenColumn, offsets_of
 
-# --- Where rows of pages without lists are: their chunks, values and levels; see ``row_takes``
+# --- Places of rows of pages outside of lists: their chunks, values and levels ----------
 
 TABLE = offsets_of(RowTable)
 CHUNK_PLACE = offsets_of(ChunkPlace)
 TOO_LITTLE = -2
 PLACE_BYTES = 64
 CHUNK, INDEX, PAGE, VALUES, SIZE, WIDTH, LEVELS, LEVEL_SIZE = 0, 8, 16, 24, 32, 40, 48, 56
-"""What is known of a row of the group: first the number of a chunk, then the address of its place.
-Later steps put the beginning of its text where its values were, and its bytes where their size was.
+"""Members of a row of the group: first the number of a chunk, then the address of its place.
+
+Later steps replace the address of values by the begin of the text, and their size by its bytes.
 """
 
 LINE = 64
-MOST_VALUES = 1 << 40
-MOST_RUNS = 256
-"""Of levels: each row looks at all of its chunk. Where there are more, others decode them."""
+MAX_VALUES = 1 << 40
+MAX_RUNS = 256
+"""Maximum runs of levels: each row reads all runs of its chunk. Other kernels decode more."""
 
 
 @kernel
 def find_page(table: int, row: int, page: int, place: int) -> np.int64:
-    """Find the page of a row, and ask for the place of its chunk.
+    """Find the page of a row, and fetch the place of its chunk.
 
-    ``page`` is known already where it is not negative. Returns it; negative where there is none.
+    ``page`` is -1, or already known. Return the page, or a negative number.
     """
     value = wrapping_sub(row, load_i64(table + TABLE.first_row))
     starts, pages = load_i64(table + TABLE.starts), load_i64(table + TABLE.pages)
@@ -86,7 +87,7 @@ def find_page(table: int, row: int, page: int, place: int) -> np.int64:
     if shift >= 0:
         chunk += min(within >> min(shift, 62), after - chunk - 1)
     else:
-        # Where it would be if all had as many values: mostly it is there, or beside.
+        # Its place if all chunks had as many values: mostly it is there, or next to it.
         rows = wrapping_sub(load_i64(starts + 8 * page + 8), start)
         if within >= rows:
             return np.int64(BROKEN)
@@ -105,7 +106,7 @@ def find_page(table: int, row: int, page: int, place: int) -> np.int64:
 
 @kernel
 def find_chunk(table: int, place: int) -> bool:
-    """Find the chunk of a row in its page, and ask for its header; False where there is none."""
+    """Find the chunk of a row in its page, and fetch its header; ``False`` if it is missing."""
     value, chunk = load_i64(place + INDEX), load_i64(place + CHUNK)
     shift = load_i64(table + TABLE.place_shift)
     first = load_i64(table + TABLE.chunk_places) + CHUNK_PLACE.first
@@ -137,7 +138,7 @@ def find_chunk(table: int, place: int) -> bool:
 
 @kernel
 def open_chunk(table: int, place: int) -> bool:
-    """Parse the header of a row's chunk, and ask for its value and level; False for damage."""
+    """Parse the header of a row's chunk, and fetch its value and level; ``False`` for damage."""
     data, data_size = load_i64(table + TABLE.data), load_i64(table + TABLE.data_size)
     chunk, index = load_i64(place + CHUNK), load_i64(place + INDEX)
     start = load_i64(chunk + CHUNK_PLACE.start)
@@ -181,7 +182,7 @@ def open_chunk(table: int, place: int) -> bool:
             ahead, _ = place_of_value(bits, width, index)
             ahead += bits >> 3
             prefetch(wrapping_add(data, start + ahead + ROW))
-    elif index < MOST_VALUES:
+    elif index < MAX_VALUES:
         ahead = (index * bits) >> 3
     prefetch(wrapping_add(data, start + ahead))
     return True
@@ -189,7 +190,7 @@ def open_chunk(table: int, place: int) -> bool:
 
 @kernel
 def level_of_row(table: int, place: int) -> np.int64:
-    """The definition level of a row; negative for damage, and for many runs."""
+    """Return the definition level of a row; negative for damage, and for many runs."""
     encoding, width = load_i64(table + TABLE.definition), load_i64(table + TABLE.def_width)
     data, start = load_i64(table + TABLE.data), load_i64(place + LEVELS)
     size, index = load_i64(place + LEVEL_SIZE), load_i64(place + INDEX)
@@ -220,7 +221,7 @@ def level_of_row(table: int, place: int) -> np.int64:
     if size < 8:
         return np.int64(BROKEN)
     head = load_i64(source)
-    if head < 0 or head > size - 8 or head != 2 * (size - 8 - head) or head > 2 * MOST_RUNS:
+    if head < 0 or head > size - 8 or head != 2 * (size - 8 - head) or head > 2 * MAX_RUNS:
         return np.int64(BROKEN)
     before, level = np.int64(0), np.int64(BROKEN)
     for run in range(head >> 1):
@@ -233,7 +234,7 @@ def level_of_row(table: int, place: int) -> np.int64:
 
 @kernel
 def word_of_row(table: int, place: int) -> tuple[np.uint64, bool]:
-    """The plain or packed value of a row, and whether it is there."""
+    """Return the plain or packed value of a row, and whether it is there."""
     zero, bits = np.uint64(0), load_i64(table + TABLE.bits)
     index, size = load_i64(place + INDEX), load_i64(place + SIZE)
     source = load_i64(table + TABLE.data) + load_i64(place + VALUES)
@@ -243,7 +244,7 @@ def word_of_row(table: int, place: int) -> tuple[np.uint64, bool]:
             return zero, True
         return value_of_block(bits, source + (bits >> 3), width, index), True
     count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
-    if count > MOST_VALUES or size != (count * bits + 7) >> 3:
+    if count > MAX_VALUES or size != (count * bits + 7) >> 3:
         return zero, False
     if bits == 1:
         byte = np.uint64(load_u8(source + (index >> 3)))
@@ -251,35 +252,35 @@ def word_of_row(table: int, place: int) -> tuple[np.uint64, bool]:
     return load_word(bits, source + index * (bits >> 3)), True
 
 
-# --- Texts of rows that are taken: where they are, and their bytes; see ``row_takes`` ---
+# --- Texts of rows that are taken: their places, and their bytes ------------------------
 
 STRINGS, CODES = 5, 6
-"""Encodings of values, beside those of levels."""
+"""Encodings of values, in addition to the encodings of levels."""
 
 LAST_BYTES_AT, SYMBOLS_BYTES = 2048, 2304
-IN_WORD, LONGEST = 7, 8
-"""Bytes of symbols that are in their word, behind which is their length; and of the longest."""
+PACKED_BYTES, MAX_SYMBOL_BYTES = 7, 8
+"""Maximum bytes of symbols that share a word with their length; bytes of the longest symbols."""
 
-MOST_LINES = 8
-"""Lines of a text that are asked for at once."""
+MAX_LINES = 8
+"""Maximum lines of a text that are fetched at once."""
 
-MOST_CODES = 128
-"""Codes of a text whose symbols are asked for at once."""
+MAX_CODES = 128
+"""Maximum codes of a text whose symbols are fetched at once."""
 
 
 @kernel
 def find_text(table: int, place: int) -> bool:
-    """Find the bytes of a row's text, and ask for them; False for damage."""
+    """Find the bytes of a row's text, and fetch them; ``False`` for damage."""
     data, start = load_i64(table + TABLE.data), load_i64(place + VALUES)
     width, size = load_i64(table + TABLE.bits) >> 3, load_i64(place + SIZE)
     count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
-    if count >= MOST_VALUES or (count + 1) * width > size:
+    if count >= MAX_VALUES or (count + 1) * width > size:
         return False
     at = data + start + width * load_i64(place + INDEX)
     low, high = load_offset(at, width), load_offset(at + width, width)
     if low < (count + 1) * width or high < low or high > size:
         return False
-    ask_for(data + start + low, high - low)
+    prefetch_text(data + start + low, high - low)
     store_u64(place + VALUES, data + start + low)
     store_u64(place + SIZE, high - low)
     return True
@@ -287,7 +288,7 @@ def find_text(table: int, place: int) -> bool:
 
 @kernel
 def find_item(table: int, place: int) -> bool:
-    """Find the dictionary item of a row, and ask for it; False for damage."""
+    """Find the dictionary item of a row, and fetch it; ``False`` for damage."""
     chunk = load_i64(place + CHUNK)
     word, good = word_of_row(table, place)
     if not good or word >= load_u64(chunk + CHUNK_PLACE.limit):
@@ -300,26 +301,26 @@ def find_item(table: int, place: int) -> bool:
     if low < 0 or high < low or high > load_i64(table + TABLE.item_data_size):
         return False
     text = load_i64(table + TABLE.item_data) + low
-    ask_for(text, high - low)
+    prefetch_text(text, high - low)
     store_u64(place + VALUES, text)
     store_u64(place + SIZE, high - low)
     return True
 
 
 @kernel
-def ask_for(text: int, size: int) -> None:
-    """Have the processor fetch the lines of a text, the first of long ones."""
-    for line in range(min(size >> 6, MOST_LINES - 1) + 1):
+def prefetch_text(text: int, size: int) -> None:
+    """Fetch the lines of a text, or the first lines of a long text."""
+    for line in range(min(size >> 6, MAX_LINES - 1) + 1):
         prefetch(text + LINE * line)
-    prefetch(text + max(min(size, MOST_LINES * LINE), 1) - 1)
+    prefetch(text + max(min(size, MAX_LINES * LINE), 1) - 1)
 
 
 @kernel
-def ask_for_symbols(table: int, place: int) -> None:
-    """Have the processor fetch the symbols of a text in codes."""
+def prefetch_symbols(table: int, place: int) -> None:
+    """Fetch the symbols of a text in codes."""
     symbols = load_i64(table + TABLE.symbols) + SYMBOLS_BYTES * load_i64(place + PAGE)
     text = load_i64(place + VALUES)
-    for i in range(min(load_i64(place + SIZE), MOST_CODES)):
+    for i in range(min(load_i64(place + SIZE), MAX_CODES)):
         prefetch(symbols + 8 * np.int64(load_u8(text + i)))
 
 
@@ -332,13 +333,13 @@ def decode_text(symbols: int, p: int, size: int, out: int) -> np.int64:
         p += 1
         word = load_u64(symbols + 8 * code)
         length = np.int64(word >> np.uint64(56))
-        if length <= IN_WORD:
+        if length <= PACKED_BYTES:
             store_u64(out + at, word)
             at += length
-        elif length == LONGEST:
+        elif length == MAX_SYMBOL_BYTES:
             store_u64(out + at, word)
-            store_u8(out + at + IN_WORD, load_u8(symbols + LAST_BYTES_AT + code))
-            at += LONGEST
+            store_u8(out + at + PACKED_BYTES, load_u8(symbols + LAST_BYTES_AT + code))
+            at += MAX_SYMBOL_BYTES
         elif code == ESCAPE and p < stop:
             store_u8(out + at, load_u8(p))
             p += 1
@@ -350,7 +351,7 @@ def decode_text(symbols: int, p: int, size: int, out: int) -> np.int64:
 
 @kernel
 def put_text(table: int, place: int, out: int, room: int) -> np.int64:
-    """Copy or decode the text of a row; returns its bytes, negative for damage or little room."""
+    """Copy or decode the text of a row; return its bytes, negative for damage or little room."""
     text, size = load_i64(place + VALUES), load_i64(place + SIZE)
     if load_i64(table + TABLE.values) == CODES:
         if size > (room >> 3) - 1:
@@ -375,10 +376,10 @@ def _take_column(
     table: int, rows: int, wanted: int, memory: int, at: int, room: int, scratch: int, pages: int,
     are_known: int, taken: int,
 ) -> np.int64:  # fmt: skip
-    """Take the rows of one column; returns where its memory ends, or what ``take_rows`` returns.
+    """Take the rows of one column; return the end of its memory, or an error of ``take_rows``.
 
     The memory of the column begins at ``at``; there are ``room`` bytes in all. ``pages`` receives
-    the page of each row, or has them already where they ``are_known``.
+    the page of each row, or has the pages already if they ``are_known``.
     """
     values, bits = load_i64(table + TABLE.values), load_i64(table + TABLE.bits)
     item_width, has_levels = load_i64(table + TABLE.item_width), load_i64(table + TABLE.definition)
@@ -451,7 +452,7 @@ def _take_column(
                     set_bit(target, i)
         if values == CODES:
             for i in range(group, stop):
-                ask_for_symbols(table, scratch + PLACE_BYTES * (i - group))
+                prefetch_symbols(table, scratch + PLACE_BYTES * (i - group))
         if strings:
             for i in range(group, stop):
                 place = scratch + PLACE_BYTES * (i - group)
@@ -476,9 +477,9 @@ def take_rows(
 ) -> int:  # fmt: skip
     """Take rows of several columns, one after the other, into one piece of memory.
 
-    ``scratch`` has room for ``GROUP`` places, ``taken`` receives a ``TakenColumn`` for each.
-    Returns the bytes used; ``BROKEN`` where a chunk is damaged, or a row is none of a column;
-    ``TOO_LITTLE`` where there is not enough room.
+    ``scratch`` has room for ``GROUP`` places, ``taken`` receives a ``TakenColumn`` for each column.
+    Return the bytes used; ``BROKEN`` if a chunk is damaged, or a column lacks a row; ``TOO_LITTLE``
+    if the memory is too small.
     """
     at = np.int64(0)
     for column in range(columns):
@@ -499,7 +500,7 @@ def take_rows(
     return at
 
 
-# --- Kernels behind ``glaive.kernels.row_takes`` -------------------------------------------
+# --- Find the chunks of values; wrapper: ``glaive.kernels.row_takes`` -------------------
 
 
 @kernel
@@ -507,12 +508,12 @@ def locate_values(
     values: int, wanted: int, starts: int, first_chunks: int, pages: int, shift: int, firsts: int,
     chunks: int, numbers: int, slots: int, places: int, ids: int,
 ) -> int:  # fmt: skip
-    """Find the chunk of each value; returns how many chunks hold any of them.
+    """Find the chunk of each value; return how many chunks hold any of them.
 
     Page p begins with value ``starts[p]`` and chunk ``first_chunks[p]``; its chunks have
     ``1 << shift`` values each, or more in the last. ``numbers`` has room for a word per chunk.
-    ``ids`` receives the numbers of the chunks, ``slots`` that of each value as an index into
-    ``ids``, ``places`` its number within the chunk.
+    ``ids`` receives the numbers of the chunks. For each value, ``slots`` receives the index of its
+    chunk in ``ids``, and ``places`` its number within the chunk.
     """
     for chunk in range(chunks):
         store_u64(numbers + 8 * chunk, 0)

@@ -31,9 +31,9 @@ WINDOW = 64
 
 @kernel
 def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
-    """Bit ``i``: whether value ``i`` of ``count`` ≤ 64 is followed by another value.
+    """Return bits: whether value ``i`` of ``count`` ≤ 64 precedes a different value.
 
-    ``follow`` is how many values there are from ``source`` on; the very last ends no run.
+    ``follow`` is the number of values from ``source`` on; the bit of the very last one is 0.
     """
     if count == WINDOW and follow > WINDOW:
         return changes(word_bits, source)
@@ -48,7 +48,7 @@ def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
 
 @kernel
 def pairs_of(length: int) -> int:
-    """Pairs that a run of this length needs."""
+    """Return the pairs that a run of this length needs."""
     return (length + MAX_RUN - 1) // MAX_RUN
 
 
@@ -139,7 +139,7 @@ def collapse_runs(
 ) -> int:
     """Store values and lengths of all pairs of chunks of ``counts[i]`` values.
 
-    Returns their number, or -1 when they are more than ``capacity``.
+    Return their number, or -1 when they are more than ``capacity``.
     """
     word = word_bits >> 3
     here = source
@@ -174,7 +174,7 @@ def collapse_runs(
 
 @kernel
 def repeat_word(word_bits: int, value: np.uint64) -> np.uint64:
-    """The value in every part of a 64-bit word."""
+    """Repeat the value in every part of a 64-bit word."""
     if word_bits == 8:
         value |= value << np.uint64(8)
     if word_bits <= 16:
@@ -189,7 +189,7 @@ def expand_runs(
     data: int, values: int, lengths: int, runs: int, counts: int, chunks: int, word_bits: int,
     target: int, total: int,
 ) -> int:  # fmt: skip
-    """Return the first chunk whose lengths do not add up to its count, -1 when all do."""
+    """Expand all runs; return the first chunk whose lengths contradict its count, or -1."""
     word = word_bits >> 3
     at = target
     stop = target + total * word
@@ -222,7 +222,7 @@ def expand_runs(
 
 @kernel
 def sum_of_bytes(source: int) -> int:
-    """Sum of eight bytes."""
+    """Sum eight bytes."""
     word = load_u64(source)
     even = word & np.uint64(0x00FF00FF00FF00FF)
     odd = (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -234,7 +234,7 @@ def take_runs(
     data: int, values: int, lengths: int, runs: int, chunk: int, index: int, wanted: int,
     word_bits: int, target: int,
 ) -> int:  # fmt: skip
-    """Return the first position beyond the lengths of its chunk, -1 when there is none."""
+    """Read values by position; return the first position beyond its chunk, or -1."""
     word = word_bits >> 3
     for i in range(wanted):
         c = load_i64(chunk + i * 8)

@@ -4,8 +4,8 @@ The table ``lists`` has a ``TermEntry`` for each term. The best documents found 
 ``best_documents``.
 
 Scores are summed in ``float64``, where the product of a factor and a weight is exact, and compared
-in ``float32``. Sums of bounds are made a little larger, so that the order of additions plays
-no role.
+in ``float32``. Sums of bounds are made a little larger, so that any order of additions is within
+the bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from glaive.kernels.loops.offsets import arrow_offset
 from glaive.kernels.records import PhraseEntry, TermEntry, offsets_of
 
 # --- Compiled decoding of posting lists; the wrappers are in ``glaive.kernels.text_search``
-# All functions return 0 or more where the bytes are sound, else -1.
+#
+# All functions return 0 or more where the bytes are valid, else -1.
 
 LANE = 32
 MAX_BITS = 32
@@ -67,7 +68,7 @@ unpack_4, unpack_8 = _unpack(4), _unpack(8)
 
 @kernel
 def unpack(source: int, stop: int, bits: int, lanes: int, target: int) -> int:
-    """Unpack the numbers of all lanes; returns where they end, or -1."""
+    """Unpack the numbers of all lanes; return where they end, or -1."""
     size = bits * lanes * 4
     if bits > MAX_BITS or size > stop - source:
         return -1
@@ -83,7 +84,7 @@ def unpack(source: int, stop: int, bits: int, lanes: int, target: int) -> int:
 
 @kernel
 def varint_end(source: int, stop: int) -> int:
-    """Where the varint at ``source`` ends, or -1: it has at most five bytes."""
+    """Return where the varint at ``source`` ends, or -1: it has at most five bytes."""
     at = source
     while at < stop and at - source < 5:
         if load_u8(at) < 128:
@@ -94,7 +95,7 @@ def varint_end(source: int, stop: int) -> int:
 
 @kernel
 def varint(source: int, end: int) -> int:
-    """The varint that ends before ``end``."""
+    """Return the varint that ends before ``end``."""
     value = 0
     for i in range(end - source):
         value |= np.int64(load_u8(source + i) & 127) << (7 * i)
@@ -103,7 +104,7 @@ def varint(source: int, end: int) -> int:
 
 @kernel
 def numbers(source: int, stop: int, count: int, fixed: int, target: int) -> int:
-    """Store numbers of 32 bits, or varints; returns where they end, or -1."""
+    """Store numbers of 32 bits, or varints; return where they end, or -1."""
     if fixed:
         if count > (stop - source) >> 2:
             return -1
@@ -125,7 +126,7 @@ def numbers(source: int, stop: int, count: int, fixed: int, target: int) -> int:
 
 @kernel
 def full_block(at: int, stop: int, lanes: int, documents: int, frequencies: int) -> int:
-    """Decode a full block, from its first document on; steps are not summed yet."""
+    """Decode a full block to steps, from its first document on; the caller sums them."""
     if stop - at < 7:
         return -1
     first = load_u32(at)
@@ -159,7 +160,7 @@ def one_list(
     data: int, offsets: int, blocks: int, length: int, block: int, fixed_tail: int, limit: int,
     documents: int, frequencies: int,
 ) -> int:  # fmt: skip
-    """Decode one list; all blocks but the last are full. Returns the bad block, or ``blocks``.
+    """Decode one list; all blocks but the last are full. Return the bad block, or ``blocks``.
 
     The byte strings of blocks begin and end at ``offsets``. ``documents`` and ``frequencies`` are
     ``uint32`` arrays of ``length`` items; documents are below ``limit``.
@@ -202,9 +203,9 @@ def postings(
     data: int, offsets: int, starts: int, lists: int, block: int, fixed_tail: int, limit: int,
     documents: int, frequencies: int,
 ) -> int:  # fmt: skip
-    """Decode lists whose documents begin and end at ``starts``. Returns the bad list, or ``lists``.
+    """Decode lists whose documents begin and end at ``starts``. Return the bad list, or ``lists``.
 
-    The wrapper has counted the blocks. Others are as for :func:`one_list`.
+    The wrapper has counted the blocks. Other arguments are as for :func:`one_list`.
     """
     for one in range(lists):
         first = load_i64(starts + one * 8)
@@ -224,10 +225,10 @@ def postings(
 def positions(
     data: int, offsets: int, counts: int, blocks: int, group: int, frequencies: int, into: int
 ) -> int:
-    """Decode the positions of blocks of so many documents. Returns the bad block, or ``blocks``.
+    """Decode the positions of blocks of so many documents. Return the bad block, or ``blocks``.
 
-    ``frequencies`` and ``into`` are ``uint32`` arrays. The wrapper has summed the frequencies,
-    which is the memory there is.
+    ``frequencies`` and ``into`` are ``uint32`` arrays. The wrapper has summed the frequencies and
+    allocated as many items.
     """
     document = 0
     target = into
@@ -265,12 +266,13 @@ def positions(
 
 
 # --- The best documents found so far, as a heap in two arrays: scores, and documents ----
-# Its root is the worst of them: the lowest score, and of equal ones the highest document.
+#
+# Its root is the worst document: the lowest score, and of equal scores the highest document.
 
 
 @kernel
 def is_worse(scores: int, documents: int, first: int, second: int) -> bool:
-    """Whether the first entry of the heap is worse than the second."""
+    """Return whether the first entry of the heap is worse than the second."""
     left, right = load_f32(scores + first * 4), load_f32(scores + second * 4)
     if left != right:
         return left < right
@@ -291,7 +293,7 @@ def swap(scores: int, documents: int, first: int, second: int) -> None:
 def push(
     scores: int, documents: int, size: int, most: int, score: np.float32, document: int
 ) -> int:
-    """Add a document, in place of the worst one if there are ``most``; returns how many."""
+    """Add a document, in place of the worst one if there are ``most``; return how many."""
     at = size
     if size < most:
         store_f32(scores + at * 4, score)
@@ -316,7 +318,7 @@ def push(
 
 @kernel
 def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.float32:
-    """The score that a document has to exceed."""
+    """Return the score that a document has to exceed."""
     if size < most:
         return floor
     return max(floor, load_f32(scores))
@@ -326,27 +328,27 @@ BLOCK = 64
 """Documents of a block that has a bound."""
 WINDOW = 1024
 """Documents whose scores are summed at a time."""
-NEAR = 12
-"""Documents that are looked at one by one before others are passed over."""
+NEAR_DOCUMENTS = 12
+"""Documents that a search tests one by one before it skips blocks."""
 TERM = offsets_of(TermEntry)
 TERM_BYTES = 8 * len(TERM)
 PHRASE = offsets_of(PhraseEntry)
 PHRASE_BYTES = 8 * len(PHRASE)
-SPARSE = 6
-"""A window with fewer documents than one in so many is searched document by document."""
-FEW = 4
-"""Terms of which the next document is looked for in that way, at most."""
-NONE = 1 << 40
-"""More than any document."""
+SPARSE_SHARE = 6
+"""A window with less than one document in so many is searched document by document."""
+MAX_SPARSE_TERMS = 4
+"""Maximum terms of a search document by document."""
+NO_DOCUMENT = 1 << 40
+"""A number above all documents."""
 MORE = 1.0 + 1e-12
 
 
 @kernel
 def seek(entry: int, cursor: int, document: int) -> int:
-    """The place of the first document of a list from ``cursor`` on that is not before one."""
+    """Return the place of the first document of a list, from ``cursor`` on, that is ≥ another."""
     documents, lasts = load_i64(entry + TERM.documents), load_i64(entry + TERM.lasts)
     length = load_i64(entry + TERM.length)
-    near = min(length, cursor + NEAR)
+    near = min(length, cursor + NEAR_DOCUMENTS)
     while cursor < near:
         if np.int64(load_u32(documents + cursor * 4)) >= document:
             return cursor
@@ -367,21 +369,21 @@ def seek(entry: int, cursor: int, document: int) -> int:
 
 @kernel
 def document_at(entry: int, cursor: int) -> int:
-    """The document at a place of a list; past its end, more than any."""
+    """Return the document at a place of a list; after its end, a number above all documents."""
     if cursor >= load_i64(entry + TERM.length):
-        return NONE
+        return NO_DOCUMENT
     return np.int64(load_u32(load_i64(entry + TERM.documents) + cursor * 4))
 
 
 @kernel
 def weight_at(entry: int, cursor: int) -> float:
-    """The weight of the document at a place of a list."""
+    """Return the weight of the document at a place of a list."""
     return np.float64(load_f32(load_i64(entry + TERM.weights) + cursor * 4))
 
 
 @kernel
 def best_between(entry: int, cursor: int, stop: int) -> float:
-    """The best weight of the blocks from that of ``cursor`` on that begin before ``stop``."""
+    """Return the best weight of the blocks from ``cursor`` on that begin before ``stop``."""
     documents, bests = load_i64(entry + TERM.documents), load_i64(entry + TERM.bests)
     length = load_i64(entry + TERM.length)
     best = np.float32(0)
@@ -397,7 +399,7 @@ def best_between(entry: int, cursor: int, stop: int) -> float:
 
 @kernel
 def is_allowed(allowed: int, limit: int, document: int) -> bool:
-    """Whether a document may be found."""
+    """Return whether a search may find a document."""
     if document >= limit:
         return False
     return allowed == 0 or load_u8(allowed + document) != 0
@@ -408,7 +410,7 @@ def rest_of(
     lists: int, factors: int, cursors: int, order: int, sums: int, least: int, document: int,
     score: float, threshold: np.float32,
 ) -> float:  # fmt: skip
-    """Add the scores of the terms before ``least`` in the order; 0 once it cannot be enough."""
+    """Add the scores of the terms before ``least`` in the order; 0 once the sum stays too low."""
     for i in range(least - 1, -1, -1):
         if np.float32((score + load_f64(sums + (i + 1) * 8)) * MORE) <= threshold:
             return 0.0
@@ -423,7 +425,7 @@ def rest_of(
 
 @kernel
 def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
-    """Put terms in ascending order of their bounds; and the sums of those before each."""
+    """Put terms in ascending order of their bounds, and store the sum of bounds before each."""
     for i in range(terms):
         bound = load_f64(bounds + i * 8)
         j = i
@@ -440,14 +442,14 @@ def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
 
 @kernel
 def is_sparse(lists: int, order: int, least: int, terms: int, limit: int) -> bool:
-    """Whether the terms from ``least`` on in the order have few documents, by their average."""
-    room = limit // SPARSE
+    """Return whether the terms from ``least`` on have few documents, by their average."""
+    room = limit // SPARSE_SHARE
     for i in range(least, terms):
         length = load_i64(lists + load_i64(order + i * 8) * TERM_BYTES + TERM.length)
         if length > room:
             return False
         room -= length
-    return terms - least <= FEW
+    return terms - least <= MAX_SPARSE_TERMS
 
 
 @kernel
@@ -455,28 +457,28 @@ def top_any(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
     documents: int, cursors: int, order: int, bounds: int, sums: int, window: int,
 ) -> int:  # fmt: skip
-    """Find the best documents that have any of the terms; returns how many.
+    """Find the best documents that have any of the terms; return how many.
 
     ``lists`` has a ``TermEntry`` for each term. ``factors``, ``bounds`` and ``sums`` are
-    ``float64`` arrays; after the factors comes the score that has to be exceeded. ``allowed`` has a
-    byte for each of ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each
-    document of a window; ``sums`` has an item more than there are terms.
+    ``float64`` arrays; the score to exceed follows the factors. ``allowed`` has a byte for each of
+    ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each document of a window;
+    ``sums`` has an item more than there are terms.
 
-    Of each window of documents, terms whose bounds together do not reach the worst score found
-    are only looked up for documents of the others.
+    For each window of documents, some terms have bounds whose sum is below the worst score found.
+    The search looks these terms up only for documents of the other terms.
     """
     size = 0
     floor = np.float32(load_f64(factors + terms * 8))
     threshold = floor
     low = 0
     while True:
-        start = NONE
+        start = NO_DOCUMENT
         for term in range(terms):
             entry = lists + term * TERM_BYTES
             cursor = seek(entry, load_i64(cursors + term * 8), low)
             store_u64(cursors + term * 8, cursor)
             start = min(start, document_at(entry, cursor))
-        if start == NONE:
+        if start == NO_DOCUMENT:
             return size
         low = start
         stop = low + WINDOW
@@ -503,7 +505,7 @@ def top_any(
                 if np.float32((factor * best + rest) * MORE) <= threshold:
                     cursor = end
                     continue
-                # Weights up to this one are not enough.
+                # Weights up to this one are too low.
                 cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
                 while cursor < end:
                     if load_f32(weights + cursor * 4) <= cut:
@@ -523,7 +525,7 @@ def top_any(
                         cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
         elif least < terms and is_sparse(lists, order, least, terms, limit):
             while True:
-                document = NONE
+                document = NO_DOCUMENT
                 for i in range(least, terms):
                     term = load_i64(order + i * 8)
                     cursor = load_i64(cursors + term * 8)
@@ -588,7 +590,7 @@ def top_any(
 def has_phrase(
     phrase: int, terms: int, cursors: int, reached: int, capacity: int, slop: int
 ) -> bool:
-    """Whether the terms follow each other in a document, with at most ``slop`` gaps between two.
+    """Return whether the terms follow each other in a document, with at most ``slop`` gaps each.
 
     ``phrase`` has a ``PhraseEntry`` for each term, in the order of the query. ``reached`` has room
     for ``capacity`` places at which the terms so far can end, twice.
@@ -627,12 +629,12 @@ def top_all(
     documents: int, cursors: int, bounds: int, phrase: int, phrase_terms: int, reached: int,
     capacity: int, slop: int,
 ) -> int:  # fmt: skip
-    """Find the best documents that have all of the terms; returns how many.
+    """Find the best documents that have all of the terms; return how many.
 
     Arguments as for :func:`top_any`. ``phrase`` has a ``PhraseEntry`` for each of ``phrase_terms``;
     ``reached`` has room for twice ``capacity`` numbers.
 
-    The first list leads; its blocks are passed over where all bounds together are too low.
+    The first list leads; the search skips its blocks where the sum of all bounds is too low.
     """
     size = 0
     floor = np.float32(load_f64(factors + terms * 8))
@@ -695,7 +697,7 @@ CHARACTERS = 0x110000
 
 @kernel
 def _size_of(lead: int) -> int:
-    """Bytes of the character that begins with ``lead``; 1 for bytes that begin none."""
+    """Return the bytes of the character that begins with ``lead``, 1 for other bytes."""
     if lead < 0xC0:
         return 1
     if lead < 0xE0:
@@ -707,7 +709,7 @@ def _size_of(lead: int) -> int:
 
 @kernel
 def _is_wide_part(at: int, size: int, parts: int) -> bool:
-    """Whether the character of ``size`` bytes from ``at`` is part of a token."""
+    """Return whether the character of ``size`` bytes from ``at`` is part of a token."""
     lead = np.int64(load_u8(at))
     if size == 1:
         return False
@@ -724,10 +726,10 @@ def find_tokens(
     offsets: int, width: int, data: int, documents: int, parts: int, starts: int, sizes: int,
     counts: int,
 ) -> int:  # fmt: skip
-    """Find the longest runs of characters that are parts of tokens; how many there are.
+    """Find the longest runs of characters that are parts of tokens; return how many.
 
-    Characters that leave their text, and bytes that are none, end a token. There is room for
-    half of the bytes and of the documents, rounded up.
+    Characters that leave their text, and invalid bytes, end a token. There is room for half of the
+    bytes and of the documents, rounded up.
     """
     low, high = load_u64(parts), load_u64(parts + 8)
     found = np.int64(0)

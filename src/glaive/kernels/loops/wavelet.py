@@ -1,7 +1,7 @@
 """Kernels over a wavelet tree of a Burrows-Wheeler transform. Wrappers: ``glaive.kernels.wavelet``.
 
-All numbers of the tree were compared with each other before: every rank of a row of a node is
-a row of its child, and every row of a leaf one of the whole.
+The wrapper has compared all numbers of the tree with each other. A rank of a row of a node is
+therefore a row of its child. A row of a leaf is a row of the whole.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from glaive.kernels.loops.memory import (
 )
 
 # --- Kernels that sort the suffixes of a text by induction. Wrapper: ``glaive.kernels.wavelet``
-# A suffix is smaller or larger than the one that begins behind its first symbol; behind the last
-# symbol is one that is smaller than all. Where a smaller suffix follows a larger one is a minimum.
-# Once the suffixes at minima are in order, one pass over the order sorts the larger suffixes, and
-# one back the smaller ones: each puts the suffix that begins one symbol earlier into the next free
-# place of its first symbol.
+#
+# A suffix is smaller or larger than the next suffix, which begins one symbol later. The empty
+# suffix after the last symbol is smaller than all. A minimum is a smaller suffix after a larger
+# one. Once the suffixes at minima are in order, one pass over the order sorts the larger suffixes,
+# and one pass back the smaller ones. Each pass puts the suffix that begins one symbol earlier into
+# the next free place of its first symbol.
 
 
 @kernel
@@ -38,7 +39,7 @@ def _symbol(text: int, width: int, at: int) -> int:
 def _induce(
     text: int, width: int, size: int, symbols: int, starts: int, heads: int, order: int
 ) -> None:
-    """Sort all suffixes, or substrings, where those at minima are at the ends of their symbols."""
+    """Sort all suffixes or substrings; minima are already at the ends of their symbols."""
     copy(heads, starts, 8 * symbols)
     last = _symbol(text, width, size - 1)
     place = load_i64(heads + 8 * last)
@@ -71,11 +72,12 @@ def sort_substrings(
     text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
     found_count: int, order: int, names: int,
 ) -> int:  # fmt: skip
-    """Number the strings from one minimum to the next, equal ones the same; how many there are.
+    """Number the strings from one minimum to the next; equal strings get one number.
 
-    ``order`` is all -1. ``starts`` are made: where the suffixes of each symbol begin, and their
-    end; ``minima`` as well, in the order of the text. There is room for half of ``size`` of them,
-    as in ``names``, which is all -1; ``found_count`` is the address of how many there are.
+    Return how many numbers there are. ``order`` and ``names`` are all -1. The kernel stores where
+    the suffixes of each symbol begin in ``starts``, with their end. It stores minima in ``minima``,
+    in the order of the text, and their number at ``found_count``. ``minima`` and ``names`` have
+    room for half of ``size``.
     """
     for symbol in range(symbols + 1):
         store_u64(starts + 8 * symbol, 0)
@@ -85,7 +87,7 @@ def sort_substrings(
     for symbol in range(symbols):
         entry = starts + 8 * symbol + 8
         store_u64(entry, load_i64(entry) + load_i64(entry - 8))
-    # Minima, from the last one on; they are turned round afterwards.
+    # Minima, from the last one on; they are reversed afterwards.
     copy(heads, starts + 8, 8 * symbols)
     found = np.int64(0)
     is_smaller = False
@@ -114,7 +116,7 @@ def sort_substrings(
         low += 1
         high -= 1
     _induce(text, width, size, symbols, starts, heads, order)
-    # Two minima do not touch: half a position tells the number of the only one it can be.
+    # Two minima are never adjacent: half a position identifies a minimum.
     for number in range(found):
         store_u32(names + 4 * (np.int64(load_i32(minima + 4 * number)) >> 1), number)
     # The order of the minima, as numbers of them, at the front: half of all places are enough.
@@ -138,7 +140,7 @@ def sort_substrings(
 
 @kernel
 def _same(text: int, width: int, minima: int, count: int, one: int, other: int) -> bool:
-    """Whether the strings from two minima to the next ones are equal."""
+    """Return whether the strings from two minima to the next ones are equal."""
     if one == count - 1 or other == count - 1:
         return False
     first, second = np.int64(load_i32(minima + 4 * one)), np.int64(load_i32(minima + 4 * other))
@@ -158,7 +160,7 @@ def sort_suffixes(
 ) -> None:  # fmt: skip
     """Sort all suffixes; ``names`` are the positions of all minima in the order of their suffixes.
 
-    ``order`` is all -1, ``starts`` are those of :func:`sort_substrings`.
+    ``order`` is all -1, ``starts`` is the result of :func:`sort_substrings`.
     """
     copy(heads, starts + 8, 8 * symbols)
     number = load_i64(found_count) - 1
@@ -174,7 +176,7 @@ def sort_suffixes(
 
 @kernel
 def _ones_before(words: int, ranks: int, bit: int) -> int:
-    """Set bits of a node before one: those before its eight words are counted in ``ranks``."""
+    """Count the set bits of a node before a bit; ``ranks`` counts bits before each eight words."""
     last = bit >> 6
     word = last & ~7
     ones = load_i64(ranks + (last & ~7))
@@ -193,7 +195,7 @@ def find_pattern(
     pattern: int, length: int, words: int, ranks: int, nodes: int, counts: int, path_starts: int,
     paths: int, rows: int, found: int,
 ) -> None:  # fmt: skip
-    """Rows of the suffixes that begin with a pattern: the first, and the one after the last."""
+    """Return the rows of the suffixes that begin with a pattern, as start and stop."""
     low, high = np.int64(0), rows
     at = length - 1
     while at >= 0 and low < high:
@@ -224,7 +226,7 @@ def find_pattern(
 
 @kernel
 def _byte_before(words: int, ranks: int, nodes: int, row: int) -> tuple[int, int]:
-    """The byte before the suffix of a row, and how many rows before it have the same."""
+    """Return the byte before the suffix of a row, and how many rows before it have this byte."""
     node = np.int64(0)
     while node >= 0:
         entry = nodes + 32 * node
@@ -245,9 +247,9 @@ def locate_rows(
     first: int, stop: int, words: int, ranks: int, nodes: int, counts: int, rows: int,
     samples: int, shift: int, most_steps: int, positions: int,
 ) -> int:  # fmt: skip
-    """Positions of rows in the text, by steps back to a row that has a sample; steps made.
+    """Store the positions of rows in the text, by steps back to a row that has a sample.
 
-    -1 if these are too many, or lead to no position.
+    Return the number of steps, or -1 for too many steps, or if they miss all positions.
     """
     mask = (np.int64(1) << shift) - 1
     steps = np.int64(0)
@@ -261,7 +263,7 @@ def locate_rows(
             row = load_i64(counts + 8 * symbol) + rank
             steps += 1
         position = load_i64(samples + 8 * (row >> shift)) + (steps - before)
-        if position >= rows:  # It went back over the beginning.
+        if position >= rows:  # The steps crossed the beginning.
             position -= rows
         if position >= rows:
             return -1
@@ -273,7 +275,7 @@ def locate_rows(
 def read_text(
     words: int, ranks: int, nodes: int, counts: int, rows: int, text: int
 ) -> None:  # fmt: skip
-    """All bytes but the last, from the last of them to the first; row 0 is that of the last."""
+    """Store all bytes up to the last one, exclusive, backwards; row 0 is the row of the last."""
     row = np.int64(0)
     at = rows - 2
     while at >= 0:
