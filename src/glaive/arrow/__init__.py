@@ -58,7 +58,7 @@ __all__ = [
 
 _PANDAS = ("PandasBFloat16Array", "PandasBFloat16Type")
 
-if "pandas" in sys.modules:  # dtype="lance.bfloat16" is known then, without a name of this module
+if "pandas" in sys.modules:  # pandas then knows dtype="lance.bfloat16"
     import_module("glaive.arrow.bfloat16_pandas")
 
 

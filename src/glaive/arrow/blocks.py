@@ -321,7 +321,7 @@ def block_bytes(block: Block) -> int:
             return sum(map(block_bytes, block.members))
 
 
-# --- Slices of blocks and bitmaps: views, except for bits that do not begin at a byte ---
+# --- Slices of blocks and bitmaps: views, except for bits that begin within a byte ------
 
 
 def slice_block(block: Block, start: int, count: int) -> Block:
@@ -399,7 +399,7 @@ def with_fields(kind: Any, fields: list[pa.Field[Any]]) -> Any:
         return pa.list_(fields[0], kind.list_size)
     if types.is_large_list(kind):
         return pa.large_list(fields[0])
-    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance has no views of lists
+    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance lacks views of lists
 
 
 def with_parts(kind: Any, change: Callable[[Any], Any]) -> Any:

@@ -88,10 +88,10 @@ def _nulls(kind: pa.DataType, count: int) -> pa.Array:
     if pa.types.is_null(kind):
         if count >> 62:  # items of lists, whose numbers are products
             raise CapacityError(f"{count} nulls in one array: read fewer rows", parts=count >> 61)
-        # Without the bitmap that Arrow would make and never read.
+        # Omit the bitmap: Arrow would make it and leave it unread.
         return pa.Array.from_buffers(kind, count, [None], count)
     if pa.types.is_fixed_size_list(kind) and not _null_bits(kind.value_type):
-        # Likewise without a bitmap of all items, which nobody reads below a null.
+        # Likewise, omit a bitmap of all items, because readers skip items below a null.
         items = _nulls(kind.value_type, count * kind.list_size)
         validity = as_buffer(np.zeros((count + 7) // 8, np.uint8))
         return pa.Array.from_buffers(kind, count, [validity], count, children=[items])
@@ -490,7 +490,7 @@ def _take_rows(data: pa.Buffer, bits: int, block: FixedList, positions: Int64s) 
     return _take_fixed(FixedWidth(data, width, block.count), positions)
 
 
-# --- One value in many rows: as long as there are nulls among these, without bytes for them
+# --- One value in many rows, where nulls take zero bytes --------------------------------
 
 _SHORT_VALUE_BYTES: Final = 32
 """Bytes of a value that nulls may have as well."""

@@ -238,7 +238,7 @@ def _drop_unused(array: Any) -> Any:
     )
 
 
-# --- Distinct values of an array, in a time that hostile values cannot make long --------
+# --- Distinct values of an array, in a short time for hostile values, too ---------------
 #
 # Arrow's hashes are known. A megabyte of strings or numbers chosen to collide takes minutes,
 # because Arrow compares each value with all before.
@@ -543,7 +543,7 @@ def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
 
 def _fits(column: Any, max_repeats: int) -> bool:
     """Return whether offsets have room for each value so often; 8 booleans are a byte."""
-    kind = str(column.type)  # items without bytes have no other limit than their number
+    kind = str(column.type)  # items of zero bytes count by their number alone
     return 8 * column.nbytes * max_repeats <= MAX_OFFSET and "null" not in kind and "<>" not in kind
 
 
@@ -933,7 +933,7 @@ def _lengths_of_views(array: Any) -> Int64s:
 # --- Rows with texts or bytes as views: cut before they are copied ----------------------
 #
 # Views may share their bytes, so that a few bytes may be many strings. Arrow casts them to strings
-# with 32-bit offsets and does not check that these can count the bytes.
+# with 32-bit offsets, also where these are too small for the bytes.
 
 _PLAIN: Final = frozenset(
     kind.id

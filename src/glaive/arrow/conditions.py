@@ -24,7 +24,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.types import Flags, items_of
 
-# --- Constants of plain types, made without ``pyarrow.array``, which imports pandas (0.2 s)
+# --- Constants of plain types, made directly: ``pyarrow.array`` imports pandas (0.2 s) --
 
 _FORMATS: Final = {
     pa.int8(): "b",
@@ -170,8 +170,7 @@ def doubles_of(array: Any) -> Any:
     return pa.array(numbers, mask=mask)
 
 
-# --- Values as Python objects, also where Python has none: dates after the year 9999, unknown
-# zones
+# --- Values as Python objects, or as texts: dates after the year 9999, unknown zones ----
 #
 # Only for what is shown to people, and for JSON: other values keep the types of Arrow.
 

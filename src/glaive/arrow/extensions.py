@@ -82,7 +82,7 @@ def _same_names(first: Any, second: Any) -> bool:
 def _rebuilt(array: Any, kind: Any, children: list[Any], *, buffers: int) -> Any:
     """Return the same nesting over other children."""
     if pa.types.is_struct(kind):
-        # The members of a slice are slices, its bitmap is not.
+        # The members of a slice are slices; its bitmap is whole.
         mask = array.is_null() if array.null_count else None
         if not children:
             return array.cast(kind)

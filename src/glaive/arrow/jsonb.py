@@ -131,7 +131,7 @@ def _entry(value: Any, depth: int) -> tuple[int, bytes]:
 
 
 def _utf8(text: str) -> bytes:
-    # Lone surrogates have no UTF-8: they stay escaped.
+    # UTF-8 lacks lone surrogates: they stay escaped.
     return text.encode("utf-8", "backslashreplace")
 
 

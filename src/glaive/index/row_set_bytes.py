@@ -17,16 +17,16 @@ from glaive.errors import CapacityError
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, as_buffer
 
 _COOKIE: Final = 12346
-_COOKIE_OF_RUNS: Final = 12347
+RUN_COOKIE: Final = 12347
 """First word of a bitmap: all of it, or its lower half if the bitmap has run containers."""
 
-_SMALL_BITMAP: Final = 4
-"""Bitmaps with runs and fewer containers omit container offsets."""
+MIN_OFFSET_CONTAINERS: Final = 4
+"""Minimum containers of a bitmap with runs that stores container offsets."""
 
-_MAX_LISTED_NUMBERS: Final = 4096
+MAX_LISTED_NUMBERS: Final = 4096
 """Maximum numbers that a container lists, 16 bits each; larger containers store bits."""
 
-_BIT_SET_CONTAINER: Final = 8192
+BIT_SET_BYTES: Final = 8192
 _MAX_BYTES: Final = 2**31 - 1
 
 Rows: TypeAlias = NDArray[np.uint64]
@@ -74,7 +74,7 @@ class _Containers(NamedTuple):
         begins[1:] |= rows[1:] != rows[:-1] + np.uint64(1)
         counts = np.diff(starts, append=len(rows))
         runs = np.add.reduceat(begins, starts, dtype=np.int64)
-        plain = np.where(counts <= _MAX_LISTED_NUMBERS, 2 * counts, _BIT_SET_CONTAINER)
+        plain = np.where(counts <= MAX_LISTED_NUMBERS, 2 * counts, BIT_SET_BYTES)
         is_run = 2 + 4 * runs < plain
         owner = np.searchsorted(bounds, starts, side="right") - 1
         sizes = np.where(is_run, 2 + 4 * runs, plain)
@@ -83,7 +83,7 @@ class _Containers(NamedTuple):
     def put(self, data: UInt8s, at: Int64s, rows: Rows) -> None:
         """Store the rows of each container at its position."""
         low = rows.astype(np.uint16)
-        listed = ~self.is_run & (self.counts <= _MAX_LISTED_NUMBERS)
+        listed = ~self.is_run & (self.counts <= MAX_LISTED_NUMBERS)
         if bool(listed.all()):
             _put_pairs(data, at, self.counts, low)
             return
@@ -98,9 +98,9 @@ class _Containers(NamedTuple):
         _put_pairs(data, at[marked] + 2, 2 * self.runs[marked], stored)
         for one in np.flatnonzero(~self.is_run & ~listed).tolist():
             start, count, place = int(self.starts[one]), int(self.counts[one]), int(at[one])
-            bits = np.zeros(_BIT_SET_CONTAINER * 8, np.bool_)
+            bits = np.zeros(BIT_SET_BYTES * 8, np.bool_)
             bits[low[start : start + count]] = True
-            data[place : place + _BIT_SET_CONTAINER] = np.packbits(bits, bitorder="little")
+            data[place : place + BIT_SET_BYTES] = np.packbits(bits, bitorder="little")
 
 
 def ascending_sets(rows: Rows, bounds: Int64s) -> tuple[Rows, Int64s]:
@@ -144,7 +144,7 @@ def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
     # container. Container offsets follow, except in short bitmaps with runs.
     has_runs = np.logical_or.reduceat(is_run, firsts)
     flags = np.where(has_runs, (count + 7) >> 3, 4)
-    has_places = ~has_runs | (count >= _SMALL_BITMAP)
+    has_places = ~has_runs | (count >= MIN_OFFSET_CONTAINERS)
     headers = 4 + flags + np.where(has_places, 8, 4) * count
     sizes = headers + np.add.reduceat(containers.sizes, firsts)
     of_set = owner[firsts]
@@ -155,7 +155,7 @@ def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
     entry = np.cumsum(8 + sizes) - (8 + sizes) + 4 * (of_set + 1)
     _put(data, entry, fragment[firsts], 4)
     _put(data, entry + 4, sizes, 4)
-    _put(data, entry + 8, np.where(has_runs, _COOKIE_OF_RUNS | (count - 1) << 16, _COOKIE), 4)
+    _put(data, entry + 8, np.where(has_runs, RUN_COOKIE | (count - 1) << 16, _COOKIE), 4)
     _put(data, entry[~has_runs] + 12, count[~has_runs], 4)
     marked = np.flatnonzero(is_run)
     bits = (1 << (number[marked] & 7)).astype(np.uint8)

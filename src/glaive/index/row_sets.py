@@ -20,7 +20,14 @@ from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import MAX_NUMBERS, RANGE_BYTES, is_of_runs, ranges_of
 from glaive.format.wire import parse_bitmap
-from glaive.index.row_set_bytes import ascending_sets, encode_ascending
+from glaive.index.row_set_bytes import (
+    BIT_SET_BYTES,
+    MAX_LISTED_NUMBERS,
+    MIN_OFFSET_CONTAINERS,
+    RUN_COOKIE,
+    ascending_sets,
+    encode_ascending,
+)
 from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:
@@ -324,7 +331,7 @@ class AddressMap:
         inside = inside[addresses[inside] < stops[at[inside]]]
         at = at[inside]
         new_addresses[inside] = targets[at] + (addresses[inside] - starts[at])
-        # No row has the address ``_DELETED``: its fragment would be the last of 2^32.
+        # The address ``_DELETED`` is beyond all rows: its fragment would be the last of 2^32.
         return new_addresses, new_addresses != _DELETED
 
     def follow(self, rows: RowSet) -> RowSet:
@@ -534,8 +541,8 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 #
 # A fragment leaves the coverage of a segment when one of its columns is replaced. A row with a
 # stable id leaves it when the row is updated. Their entries stay in the segment until a merge drops
-# them: the merged segment may cover the new rows. Rows that a compaction moved without rebuilding
-# the segment get their new addresses, so that the merged segment needs no remapping table.
+# them: the merged segment may cover the new rows. If a compaction moved
+# rows but kept the segment, the merge gives them their new addresses.
 
 _MAX_HALVES: Final = 1 << 16
 """Maximum upper halves of row ids: all known datasets have fewer."""
@@ -607,9 +614,6 @@ Halves: TypeAlias = "dict[int, BitMap | None]"
 
 _COUNT, _ENTRY = struct.Struct("<I"), struct.Struct("<II")
 _WIDE_COUNT, _UPPER, _SHORT = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<H")
-_RUN_COOKIE, _FEW_CONTAINERS, _MOST_LISTED, _BIT_SET = 12347, 4, 4096, 8192
-"""Roaring bitmaps: cookie of bitmaps with runs; minimum containers to store offsets; maximum
-numbers that a container lists; bytes of a container of bits."""
 
 
 class SetFormat(NamedTuple):
@@ -824,13 +828,13 @@ def _split_treemap(data: bytes, where: object) -> Halves:
 def _size_of(data: memoryview) -> int:
     """Return the size of the bitmap at the start of some bytes, which this process serialized."""
     cookie: int = _UPPER.unpack_from(data)[0]
-    has_runs = cookie & 0xFFFF == _RUN_COOKIE
+    has_runs = cookie & 0xFFFF == RUN_COOKIE
     count: int = (cookie >> 16) + 1 if has_runs else _UPPER.unpack_from(data, 4)[0]
     at: int = 4 + (count + 7 >> 3 if has_runs else 4)
     kinds, counts = data[4:], data[at:]
     at += 4 * count
     first = 0
-    if not has_runs or count >= _FEW_CONTAINERS:
+    if not has_runs or count >= MIN_OFFSET_CONTAINERS:
         # Container offsets are stored: only the last container needs to be parsed.
         first = count - 1
         (at,) = _UPPER.unpack_from(data, at + 4 * first)
@@ -839,7 +843,7 @@ def _size_of(data: memoryview) -> int:
             at += 2 + 4 * _SHORT.unpack_from(data, at)[0]
         else:
             rows = _SHORT.unpack_from(counts, 4 * one + 2)[0] + 1
-            at += 2 * rows if rows <= _MOST_LISTED else _BIT_SET
+            at += 2 * rows if rows <= MAX_LISTED_NUMBERS else BIT_SET_BYTES
     return at
 
 

@@ -645,6 +645,6 @@ class SegmentWriter:
             file.abort()
         if finished and self._origin.is_here:
             self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
-            with suppress(StoreError):  # a folder that cannot be removed stays for a clean-up
+            with suppress(StoreError):  # a folder that stays is for a clean-up
                 self.store.remove_empty([self.folder])
         self._open, self._sizes = {}, {}

@@ -43,7 +43,7 @@ def enter(buffer: pa.Buffer) -> None:
     """Let kernels read a buffer, and write it if its memory is mutable."""
     owner = buffer
     while not owner.is_mutable and owner.parent is not None:
-        owner = owner.parent  # a slice of a mutable buffer is not marked as mutable
+        owner = owner.parent  # a slice of a mutable buffer lacks the mark as mutable
     start = buffer.address
     entry = (start, start + buffer.size, owner.is_mutable)
     with _LOCK:  # threads would replace each other's entries
@@ -106,8 +106,8 @@ def is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
 
 # --- Checks that ranges read from a file lie within its memory, for many chunks at once -
 #
-# The numbers may have any value. Nothing is added to a number before it is known to be small: a
-# sum past 2^63 would wrap around, be small itself, and pass.
+# The numbers may have any value. Compare a number before adding to it: a sum past 2^63 would wrap
+# around, be small itself, and pass.
 
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
@@ -152,7 +152,7 @@ def check_apart(
     CorruptFileError
         The values have more bytes.
     """
-    total = int(sizes.sum(dtype=np.float64))  # does not wrap
+    total = int(sizes.sum(dtype=np.float64))  # exact enough, and safe from wrapping
     if total <= stored:
         return
     _, first = np.unique(rows, return_index=True)
@@ -195,7 +195,7 @@ def check_offset_chunks(
     """
     # If any number is negative, so is the result of the ORs; otherwise the differences are exact.
     wrong = ((starts | sizes | counts) < 0) | (starts > data.size - sizes)
-    # Do not multiply the counts: that may wrap. A width is a power of two.
+    # Shift sizes instead of multiplying counts, which may wrap. A width is a power of two.
     wrong |= counts > (sizes >> (width.bit_length() - 1)) - numbers
     if wrong.any():
         bad = int(wrong.argmax())

@@ -103,7 +103,7 @@ def check_blocks(
             found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
             where=where,
         )
-    # Blocks of width 0 have no bytes that bound their values: the sum of counts may wrap.
+    # Blocks of width 0 take zero bytes for any number of values: the sum of counts may wrap.
     values = float(counts.sum(dtype=np.float64))
     if values > MAX_VALUES:
         raise CorruptFileError(

@@ -66,7 +66,7 @@ def _folders() -> tuple[Path, ...]:
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME", ""))
         home = home if home.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # the user has no home folder
+    except RuntimeError:  # the user lacks a home folder
         return (local,)
     return (local, home / "glaive" / "kernels")
 

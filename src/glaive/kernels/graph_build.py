@@ -229,7 +229,7 @@ def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
 #
 # A node that lost neighbours gets new ones. The candidates are its remaining neighbours and the
 # neighbours of the lost nodes. First come candidates that are nearer to the node than to any
-# neighbour chosen before, then the nearest of the others. No list becomes longer.
+# neighbour chosen before, then the nearest of the others. All lists keep their length or shrink.
 
 MAX_CANDIDATES: Final = 4096
 """Largest number of candidates for one node."""

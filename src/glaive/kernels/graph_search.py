@@ -321,7 +321,7 @@ def _check(nodes: NodeCodes) -> int:
 # --- Compare a query with the codes of vectors ------------------------------------------
 #
 # Codes are rows of bytes. With tables, each byte of a row selects an entry of its own table, and
-# the distance is the sum of the entries. Without tables, bytes are numbers.
+# the distance is the sum of the entries. Otherwise bytes are numbers.
 
 MAX_WIDTH: Final = 1 << 15
 """Largest number of bytes in a row: squared distances fit 31 bits."""
@@ -401,9 +401,9 @@ def _is_plain(numbers: Float32s) -> bool:
 # --- Compare a query with the codes of several partitions at once, and keep the nearest rows
 #
 # The distance of a row is ``offset + weight * term + (compared - shift) * scale``. Offset and
-# weight belong to the partition, term and scale to the row. A row without its own has no term, and
-# takes the scale of the query. :class:`CodeQuery` describes ``compared``. Kernels skip rows that
-# are not live or not allowed. Among equal distances the lower key comes first.
+# weight belong to the partition, term and scale to the row. The default of terms is 0, and the
+# default of scales the scale of the query. :class:`CodeQuery` describes ``compared``. Kernels skip
+# deleted and excluded rows. Among equal distances the lower key comes first.
 
 _RECORD: Final = 72
 """Bytes of a partition's record for the kernel."""

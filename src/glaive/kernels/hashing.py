@@ -23,7 +23,7 @@ from glaive.types import Int64s, UInt8s, UInt16s, UInt32s, UInt64s, allocate, as
 # --- XXH64 of many byte strings at once, as filters of inserted keys and signatures hash them
 #
 # The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged. Strings
-# below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4
+# below 32 bytes skip the lanes. The remaining bytes follow as words of 8 bytes, a word of 4
 # and single bytes, and a final mix.
 
 

@@ -109,7 +109,7 @@ def resolve_lists(
         return None
     return ListLayer(
         offsets.slice(0, (slots + 1) * width),
-        # Cut off the rest: it was never written, and callers use whole buffers.
+        # Cut off the unwritten rest, because callers use whole buffers.
         bitmap.slice(0, (slots + 7) // 8) if nulls else None, nulls, slots, visible,
         next_rep[:remaining] if next_rep is not None else None,
         next_def[:remaining] if next_def is not None else None,

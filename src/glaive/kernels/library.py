@@ -111,7 +111,7 @@ def library() -> ctypes.PyDLL | None:
 def _loaded(name: str) -> ctypes.PyDLL:
     if _archived() is None:
         return ctypes.PyDLL(os.path.join(_FOLDER, "code", name))
-    # A file in memory needs no folder, and has a name while it is open.
+    # A file in memory works without a folder, and has a name while it is open.
     code, file = _read("code", name), os.memfd_create("glaive")
     try:
         os.write(file, code)
@@ -127,6 +127,6 @@ def find(symbol: str) -> tuple[int, ...] | None:
         return None
     try:
         parts = [ctypes.c_char.in_dll(found, name) for name in (symbol, f"{symbol}_names")]
-    except ValueError:  # no wrapper calls this kernel
+    except ValueError:  # only other kernels call this kernel
         return None
     return tuple(map(ctypes.addressof, parts))

@@ -28,9 +28,6 @@ def same_length(length: int, *arrays: Int64s | Flags) -> None:
             raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
 
 
-MAX_LEVELS = (1 << 16) - 1
-"""Maximum levels of a chunk: their number has 16 bits."""
-
 SLACK = 2048 + 64
 """Bytes to allocate after the levels: kernels write whole blocks of 1,024, and past runs."""
 

@@ -162,7 +162,7 @@ def take_item_lists(
     room = min(count, ROW_CHUNKS * wanted + MORE_CHUNKS)
     capacity = wanted * (chunks.mean + 1) * 9 // 8 + MORE_VALUES
     ids_at = RESULTS + PER_ROW * wanted
-    sets = allocate(SETS_BYTES)  # not part of the result, so that the next call can reuse it
+    sets = allocate(SETS_BYTES)  # outside of the result, so that the next call can reuse it
     while True:
         numbers = ids_at + (1 + 2 * buffers) * room
         memory = as_array(allocate(8 * numbers), np.int64)
@@ -201,7 +201,7 @@ def take_item_lists(
         first_bytes, sizes = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
     else:
         first_bytes = sizes = memory[:0]
-    # Cut off the memory after the last item: it was never written.
+    # Cut off the unwritten memory after the last item.
     return TakenLists(
         items, offsets, width, list_valid if null_lists else None, null_lists,
         item_valid.slice(0, (items + 7) // 8) if item_valid is not None and null_items else None,

@@ -166,7 +166,7 @@ def import_numba() -> None:
     def exists_elsewhere(path: Any) -> bool:
         return path != _FILE and exists(path)
 
-    # Hide only this relative name, so that other threads see no change for other names.
+    # Hide only this relative name: other threads may look for other names.
     os.path.exists = exists_elsewhere
     try:
         from numba.core import config

@@ -145,7 +145,7 @@ _IMPORT = re.compile(r"from glaive\.kernels\.native import (\w+)(?: as (\w+))?")
 
 def called_kernels() -> dict[str, list[str]]:
     """Return the kernels that the wrappers here name, by module."""
-    from pathlib import Path  # takes do not load it
+    from pathlib import Path  # processes that only take rows skip it
 
     found: dict[str, set[str]] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):

@@ -311,7 +311,7 @@ def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
     return joined
 
 
-# --- Find the chunks that hold some values of pages without lists -----------------------
+# --- Find the chunks that hold some values of pages outside of lists --------------------
 # Specification: "Chunk words" in ``docs/format/pages.md``.
 
 _MARKED_CHUNKS_PER_VALUE: Final = 64

@@ -194,9 +194,6 @@ def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -
 _VALUE_BYTES: Final = 64
 """Bytes that take about as long to copy as one value."""
 
-_LONG_BYTES: Final = 1024
-"""Least average size of ranges that NumPy copies one by one."""
-
 
 def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: int) -> Strings:
     """Copy ranges of ``data`` as strings; the caller has checked that they lie within it.

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
 from glaive.kernels.strings import (
-    _LONG_BYTES,
     CHUNK_BYTES,
     CHUNK_VALUES,
     PADDING,
@@ -23,6 +22,9 @@ from glaive.kernels.strings import (
     value_lengths,
 )
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, as_buffer
+
+_LONG_BYTES = 1024
+"""Minimum average size of ranges that NumPy copies one by one."""
 
 
 def pack_variable(

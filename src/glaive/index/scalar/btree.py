@@ -114,7 +114,7 @@ class BTree(IndexKind):
         for name in ("null_count", "page_idx"):
             lookup.check_present(rows[name])
         count = -(-pages.num_rows // per_page)
-        # Compactions of pylance before 2.0 dropped rows from the pages without updating the bounds.
+        # Compactions of pylance before 2.0 dropped rows from the pages and kept the old bounds.
         old = _RANGE_PARTITIONED not in lookup.metadata
         if not old and not np.array_equal(as_numpy(rows["page_idx"]), np.arange(count)):
             expected = f"page_idx from 0 to {count - 1}, for {pages.num_rows} rows"

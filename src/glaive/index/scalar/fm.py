@@ -557,7 +557,7 @@ def _blocks(words: Sequence[UInt64s], owners: Int64s, sizes: Int64s) -> pa.Table
 
 
 # --- FM, searched: find the rows whose text contains a given string ---------------------
-# The index omits which rows are null: it cannot answer negated conditions.
+# The index omits which rows are null: it leaves negated conditions to scans.
 
 _MIN_LOCATED: Final = 64
 """Number of occurrences that are always located, even in short texts."""

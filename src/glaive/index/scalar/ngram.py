@@ -101,7 +101,7 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
     data = as_array(stored)[offsets[0] : offsets[-1]] if stored else np.empty(0, np.uint8)
     if not bool((data >= 128).any()):
         return data, offsets[1:] - offsets[0]
-    # Fold all texts at once, separated by a byte 0 that no text contains.
+    # Fold all texts at once, separated by a byte 0, which was replaced in the texts.
     plain: Any = pc.replace_substring(filled, "\0", " ")
     listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
     whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))

@@ -382,7 +382,7 @@ class OpenedRTree(ScalarIndex):
         with np.errstate(all="ignore"):  # bounds may be infinite or very large
             extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
             shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
-        # Boxes of points and of axis-parallel lines have no extent: assume one row per page.
+        # Boxes of points and of axis-parallel lines have extent 0: assume one row per page.
         shares = np.where(
             _overlapping(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0
         )

@@ -86,9 +86,6 @@ def pack(values: Int64s, bits: Int64s, data: UInt8s, starts: Int64s, lanes: int)
 #
 # Specification: "Numbers" in ``docs/format/text-indices.md``.
 
-MAX_VARINT: Final = 5
-"""Bytes of the largest varint of 32 bits."""
-
 
 def varint_sizes(values: Int64s) -> Int64s:
     """Return the number of bytes of varints."""
@@ -109,9 +106,6 @@ def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
 
 WINDOW: Final = 1 << 17
 """Postings or positions to encode or decode at a time: each takes some hundred bytes."""
-
-_MAX_FREQUENCY = 0xFFFF_FFFF
-"""Largest frequency."""
 
 
 class Elements(NamedTuple):

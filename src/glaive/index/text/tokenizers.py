@@ -135,13 +135,13 @@ class TokenFilters:
             sizes: Any = pc.binary_length(tokens)
             limit: Any = scalar(self._max_bytes, pa.int64())
             long = pc.greater_equal(sizes, limit)
-            # Long tokens are dropped at the end; until then they are empty, and cost nothing.
+            # Long tokens are dropped at the end; until then they are empty, for fast filters.
             tokens = pc.if_else(long, scalar(b"", pa.large_binary()), tokens)
         words = _decoded(tokens)
         if self._lower_case:
             words = _mapped(lower_case, pc.ascii_lower(words))
         if self._language is not None:
-            # Stemmers are not thread-safe: make one per call.
+            # A stemmer belongs to one thread: make one per call.
             words = constants(_stemmer(self._language)(words.to_pylist()), pa.large_string())
         stopped = None
         if self._stop_words is not None and len(self._stop_words):

@@ -710,7 +710,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
-    # The count column is not read, but its type is checked: it is written again.
+    # Check the type of the count column only: writers compute the counts again.
     types: dict[str, pa.DataType] = {
         _SET: pa.large_binary(), _COUNT: pa.uint32(), _BYTES: pa.uint64(),
     }  # fmt: skip
@@ -818,7 +818,7 @@ def _within(tokens: Any, wanted: str, distance: int) -> Flags:
         after = np.empty_like(before)
         after[:, 0] = before[:, 0] + 1
         after[:, 1:] = np.minimum(before[:, 1:] + 1, before[:, :-1] + differs)
-        # Insertions: a running minimum of each column's value without insertions.
+        # Insertions: a running minimum of each column's value before insertions.
         after = np.minimum.accumulate(after - columns, axis=1) + columns
         row[going] = after
     within: Flags = row[:, -1] <= distance

@@ -246,7 +246,7 @@ class Clusters:
 
 def assign_all(clusters: Clusters, vectors: Float32s, *, parallel: bool) -> tuple[Int32s, float]:
     """Call :meth:`Clusters.measure` for parts of the vectors, on all cores if ``parallel``."""
-    # All parts have one size, so that sums of floats do not depend on the number of cores.
+    # All parts have one size, so that sums of floats are the same for any number of cores.
     parts = [vectors[start : start + _PART_ROWS] for start in range(0, len(vectors), _PART_ROWS)]
     found = list((ordered_map if parallel else map)(clusters.measure, parts))
     return np.concatenate([ids for ids, _ in found]), sum(loss for _, loss in found)

@@ -186,8 +186,7 @@ class PlainCodes(Codes):
         """Read the vectors of a partition."""
         rows = self._storage.file.read([ADDRESSES, PLAIN], at.start, at.stop)
         vectors = list_values(rows, PLAIN, ELEMENTS[self._element], self._storage)
-        # Count the bytes of vectors, although views of mapped files take no memory of glaive:
-        # this method cannot tell the two apart.
+        # Count the bytes of vectors in memory and of views of mapped files: both look alike here.
         block = VectorBlock(vectors.reshape(-1), vectors.shape[1], self._element)
         return row_numbers(rows, self._storage), block, vectors.nbytes
 
@@ -306,7 +305,7 @@ class ScalarCodes(Codes):
 # of residuals would need a table per partition. glaive uses
 # ``|q - c - r|² = |q - c|² - 2 q·r + (2 c·r + |r|²)`` instead: only ``q·r`` depends on both query
 # and row, and the last term is kept with the row. ``q`` and ``c`` are measured from the mean of all
-# centroids, so that no large numbers cancel.
+# centroids, so that numbers stay small and exact.
 #
 # Specification: "Codes" in ``docs/format/vector-indices.md``.
 

@@ -237,7 +237,7 @@ class OpenedVectorIndex(OpenedIndex):
             return np.ascontiguousarray(vector)
         with np.errstate(all="ignore"):
             made = vector
-            if self.metric == "cosine":  # before the cast: float32 may not hold float64 numbers
+            if self.metric == "cosine":  # before the cast: float64 numbers may exceed float32
                 length = np.linalg.norm(vector)
                 usual = MIN_LENGTH < length < MAX_LENGTH
                 made = vector / length if usual else normalized(vector[None])[0]

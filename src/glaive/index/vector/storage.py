@@ -246,7 +246,7 @@ class VectorColumn:
             return ColumnVectors(stored, bits.astype(np.float32), rows)
         if self.metric == "cosine":
             stored = normalized(stored)
-        # If a sum is not finite, it may have overflowed: check its numbers one by one.
+        # An infinite sum may have overflowed: check its numbers one by one.
         with np.errstate(over="ignore", invalid="ignore"):
             vectors = stored.astype(np.float32, copy=False)
             finite = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
@@ -614,7 +614,7 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
     """
     numbers = tensor_values(tensor, part, file.path)
     shape = [int(size) for size in tensor.shape]
-    # Multiply Python numbers, which do not wrap. A size of 0 hides sizes that NumPy refuses.
+    # Multiply Python numbers, which are exact. A size of 0 hides sizes that NumPy refuses.
     known = len(shape) <= _MAX_SIZES and not (0 in shape and max(shape) > _MAX_EMPTY)
     if not shape or not known or prod(shape) != len(numbers):
         found = f"{len(numbers)} for shape {shape[:8]}"
