@@ -72,7 +72,7 @@ def default_batch_size() -> int:
 def _default_memory_limit() -> int:
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not known on this system
+    except (AttributeError, OSError, ValueError):  # unknown on this system
         return _MAX_DEFAULT_MEMORY_BYTES
     return max(1, min(_MAX_DEFAULT_MEMORY_BYTES, memory // _DEFAULT_MEMORY_SHARE))
 
@@ -176,8 +176,8 @@ read in parts.
 #     twice = "my_package:twice"
 #
 # The groups are ``glaive.encodings``, ``glaive.indices``, ``glaive.functions``, ``glaive.stores``
-# and ``glaive.formats``. glaive reads entry points only if it does not know a name itself, so they
-# cost nothing otherwise. Source: "Extensions" in ``docs/guide/extensions.md``.
+# and ``glaive.formats``. glaive reads entry points only for names that it lacks itself, as reading
+# them takes time. Source: "Extensions" in ``docs/guide/extensions.md``.
 
 
 @cache

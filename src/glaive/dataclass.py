@@ -190,8 +190,7 @@ def _setstate(self: Any, state: list[object]) -> None:
 
 # --- ``NamedTuple``, which compiles ``__new__`` on first lookup ---------------------------
 # The standard library compiles ``__new__`` of each class, and each annotation that is a string.
-# This takes 0.1 ms, mostly for classes without objects in a process. Members and behaviour are the
-# same.
+# This takes 0.1 ms, mostly for unused classes. Members and behaviour are the same.
 
 _MEMBERS: list[Any] = []
 """Descriptors of the first member of a tuple, the second, and so on, for all classes."""

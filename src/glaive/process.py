@@ -119,7 +119,7 @@ def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
 #
 # A signal handler, or a finaliser of garbage, may take the locks as well. Python runs both in the
 # middle of other calls, in a thread that may hold locks. Therefore the locks are reentrant. The
-# handler may also wait for other threads. These continue without a lock that only avoids repeated
+# handler may also wait for other threads. These wait a second for a lock that only avoids repeated
 # work (:func:`lock_with_timeout`).
 #
 # If a user's function or iterator forks a child, the child leaves its parent's calls by

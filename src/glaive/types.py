@@ -105,7 +105,7 @@ def integer_of(value: Any) -> int | None:
 def __getattr__(name: str) -> Any:
     if name != "ReaderLike":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pyarrow as pa  # only here, because the values above do not need it
+    import pyarrow as pa  # only here, for the functions below
 
     return pa.Table | pa.RecordBatch | pa.RecordBatchReader | object
 

@@ -86,7 +86,7 @@ def _found(name: str) -> ModuleSpec | None:
 
     try:
         return find_spec(name)
-    except ModuleNotFoundError:  # a parent is not a package
+    except ModuleNotFoundError:  # a parent is a plain module
         return None
 
 

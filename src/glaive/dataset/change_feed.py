@@ -106,7 +106,7 @@ class ColumnHistory:
         if before is None or commit.replaced_everything:
             known = {}
         elif commit.operation in (None, "overwrite", "restore") and _renamed(before, after):
-            # Versions that glaive did not see renamed columns, or reused their ids.
+            # Unseen versions renamed columns, or reused their ids.
             self._unknown = number
         self._since[number] = {id_: known.get(id_, number) for id_ in after.schema.field_ids()}
 

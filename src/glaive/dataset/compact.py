@@ -140,7 +140,7 @@ def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
     manifest = dataset.manifest
     physical = manifest.physical_rows
     small = physical < options.target_rows_per_fragment
-    # No fragment is larger than all together, so usually glaive checks none.
+    # Usually the limit exceeds all files together, and the check of each is skipped.
     if manifest.columns.file_bytes >= options.max_bytes_per_file:
         live_share = dataset.snapshot.live_counts / np.maximum(physical, 1)
         small &= manifest.columns.data_bytes * live_share < options.max_bytes_per_file
@@ -319,7 +319,7 @@ def commit_rewrites(
         if entry is not None:
             operation = Rewrite(groups=tuple(groups), reuse_index=entry)
             return commit_operation(base, operation, **recorded), total
-    # Results have no addresses if their tasks found no segment that needs them.
+    # Results have addresses only if a segment needs them.
     needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
     indices = remapped_indices(base, needed, job.runner)
     operation = Rewrite(
@@ -345,7 +345,7 @@ def _check_origin(manifest: Manifest, rewrites: Sequence[RewriteResult]) -> None
             )
 
 
-# --- Compact until no group is left to merge --------------------------------------------
+# --- Compact until all groups are merged ------------------------------------------------
 # One pass is nearly always enough. But its new fragments come after all other fragments, and
 # glaive knows the bytes of a file only after it wrote the file. So fragments can get new
 # neighbours: the last files of two groups, or fragments that were on both sides of a group. A

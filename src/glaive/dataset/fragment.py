@@ -127,7 +127,7 @@ def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> Fragmen
 
 
 # --- Uncommitted changes of one fragment: new columns, new values, deletions ------------
-# Each method returns arguments of a ``LanceOperation``. Nothing changes until you commit it.
+# Each method returns arguments of a ``LanceOperation``, which you commit.
 
 
 class FragmentChanges:

@@ -293,7 +293,7 @@ class DataFile:
         """
         path = str(self.path)
         name = f"data file {path!r:.60}"
-        if not (is_file_name(path) and path.endswith(".lance")):  # no other one is opened
+        if not (is_file_name(path) and path.endswith(".lance")):  # glaive opens only such files
             raise OptionError(
                 f"{name}: expected a path below the folder of data files that ends in .lance"
             )
@@ -317,7 +317,7 @@ class DataFile:
             base_id=_optional(self.base_id, f"base_id of {name}", _MAX_UINT32),
         )
         try:
-            file.columns()  # no version with this file could be read
+            file.columns()  # a version with invalid columns is unreadable
         except CorruptFileError as error:
             raise OptionError(
                 f"{name}: {error.what}: expected {error.expected}, found {error.found}"
@@ -419,7 +419,7 @@ class DeletionFile:
 
 
 # --- Data overlays: files that replace values of single rows of a fragment --------------
-# glaive can read transactions with overlays, but does not write overlays.
+# glaive reads transactions with overlays, but refuses to write overlays.
 
 
 @dataclass
@@ -885,7 +885,7 @@ def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
 def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> stored.DataFile:
     """Return the manifest entry of an opened data file, with the dataset's field ids."""
     numbers = dict(_pairs(reader.schema, schema))
-    # Entries of format 0.1 list all fields and no columns.
+    # Entries of format 0.1 list all fields, but omit columns.
     legacy = reader.version == stored.LEGACY
     columns: dict[int, int] = (
         dict.fromkeys(reader.schema.field_ids(), 0) if legacy else reader.column_numbers()

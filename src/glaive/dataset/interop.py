@@ -83,7 +83,7 @@ class ArrowDataset(pads.FileSystemDataset):
         self._options = dict(options or {})
         self._filter = expression
         self._schema = opened.scanner(**self._options).projected_schema
-        # Without a fragment, Arrow would dereference a null pointer.
+        # For an empty list Arrow would dereference a null pointer.
         filesystem, file_format = LocalFileSystem(), pads.IpcFileFormat()
         fragment = file_format.make_fragment(_STAND_IN, filesystem=filesystem)
         super().__init__([fragment], self.schema, file_format, filesystem)
@@ -390,7 +390,7 @@ def _translated(failures: list[GlaiveError]) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if failures:
-            # The traceback of an error holds the list: otherwise nothing would free it.
+            # The traceback of an error holds the list, which must be freed by hand.
             found = failures[0]
             failures.clear()
             raise found from None

@@ -370,7 +370,7 @@ def compare_manifest(snapshot: Snapshot) -> None:
     CorruptFileError
         The manifest differs.
     """
-    if checksum_function() is not None:  # otherwise glaive cannot compare it
+    if checksum_function() is not None:  # which the comparison needs
         manifest = snapshot.manifest
         load_again(snapshot.store, manifest.version, manifest.scheme, verify=True)
 

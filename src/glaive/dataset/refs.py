@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- Delete a branch, but no file that other branches use -------------------------------
+# --- Delete a branch, but keep files that other branches use ----------------------------
 
 _logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def _has_files(root: ObjectStore, branch: str) -> bool:
     try:
         return branch_of(open_latest(store)) == branch
     except DatasetNotFoundError:
-        # Nobody can read files without a version. Files with other names may be the caller's own.
+        # Files outside of versions are unreadable. Files with other names may be the caller's own.
         files = [meta.path for meta in store.walk("")]
         own = _own_files(files, branch, ref_files(root, BRANCHES))
         return any(kind_of(path) is not None for path in own)

@@ -338,7 +338,7 @@ def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
 
 
 # --- Rows that a filter selects, as offsets per fragment; and ``dataset.delete`` --------
-# A deletion rewrites no data file. Its tasks find the rows and write deletion files.
+# A deletion keeps all data files. Its tasks find the rows and write deletion files.
 
 _FRAGMENTS_PER_TASK: Final = 64
 """Maximum fragments whose deletion files one process writes."""

@@ -260,7 +260,7 @@ def _names(options: ScanOptions) -> list[str] | None:
     return [column if isinstance(column, str) else column[0] for column in options.columns]
 
 
-# --- Batches of a scan as NumPy arrays, without a copy where Arrow's memory allows ------
+# --- Batches of a scan as NumPy arrays, which share Arrow's memory where possible -------
 
 
 def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:

@@ -411,7 +411,7 @@ def commit_options(
     )
 
 
-# --- Write fragments without a commit, for distributed jobs with one commit -------------
+# --- Write fragments for distributed jobs with one commit -------------------------------
 
 
 @overload

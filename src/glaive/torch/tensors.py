@@ -201,7 +201,7 @@ def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
         return _bfloat16s(values)
     if pa.types.is_boolean(kind):
         if values.null_count:
-            return None  # a tensor of booleans has no third value
+            return None  # a tensor of booleans lacks a third value
         return torch.from_numpy(values.to_numpy(zero_copy_only=False).copy())
     if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
         return None
@@ -261,8 +261,8 @@ def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordB
 # torch moves each tensor into its own shared memory and sends a descriptor for it through a socket,
 # which takes longer than reading the batch. Here all tensors of a batch are in one block, which the
 # worker keeps. The worker reuses the block once the tensors are deleted. The other process maps the
-# block for as long as a tensor of it lives, and holds nothing else. So nothing is left if any of
-# the processes is killed.
+# block for as long as a tensor of it lives, and holds only that. So the system frees all memory if
+# any of the processes is killed.
 
 HEADER_BYTES = 64
 """Bytes of a block before its data: the first byte says who uses the block."""
@@ -326,7 +326,7 @@ class _Blocks:
             free = [at for at, state in enumerate(states) if state == _FREE]
             chosen = next((at for at in free if len(self._blocks[at].memory) >= needed), None)
             unused = [at for at in free if at != chosen]
-            # If no block is large enough, a block that is too small is released first.
+            # If all free blocks are too small, one of them is released first.
             kept = set(unused[: _MAX_FREE_BLOCKS - (chosen is None)])
             block = None if chosen is None else self._blocks[chosen]
             self._blocks = [

@@ -235,7 +235,7 @@ def add_columns(
     snapshot = dataset.snapshot
     positions = range(snapshot.manifest.num_fragments)
     if not isinstance(transforms, Mapping) and not callable(transforms):
-        # Schemas have no values, and streams of rows cannot be divided among tasks.
+        # Schemas lack values, and streams of rows are indivisible.
         recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
         files = _write_files(snapshot, recipe, positions)
         return commit_columns(dataset, recipe.grown, AddedFiles.of(files), job=job)
@@ -462,7 +462,7 @@ def _function(
             checkpoint.keep_file(fragment, made)
         return made
 
-    # User functions need not be thread-safe.
+    # User functions may be unsafe for threads.
     return _Recipe(grown, write, threads=1, checkpoint=checkpoint)
 
 

@@ -222,7 +222,7 @@ def for_each(
             done[position] = file
 
     count = threads or min(worker_count(), _MAX_THREADS, len(wanted) or 1)
-    if not main_thread().is_alive():  # Python no longer starts pools
+    if not main_thread().is_alive():  # Python has stopped starting pools
         count = 1
     try:
         if count == 1:
@@ -375,7 +375,7 @@ def _with_deleted(
     columns = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         field = batch.schema.field(name)
-        # A large value is not repeated for many deleted rows.
+        # Repeating a large value for many deleted rows would take much memory.
         varies = not has_known_width(field.type)
         large = varies and array.nbytes * repeated > _MAX_REPEATED_BYTES
         at = np.where(live, positions, -1) if large and field.nullable else positions
@@ -417,7 +417,7 @@ def _replaced(
 
 
 # --- Compute new columns of a fragment from its live rows, and write them ---------------
-# glaive computes values for live rows only, so that an expression cannot fail at a deleted row.
+# glaive computes values for live rows only, because expressions may fail at deleted rows.
 # The file has values for all rows.
 
 Batches = Iterator[tuple[int, pa.RecordBatch]]

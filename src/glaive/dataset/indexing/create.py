@@ -314,7 +314,7 @@ def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
     return list(map(SegmentTask, ranges))
 
 
-# --- Segments that workers write under a given id; nothing is committed -----------------
+# --- Segments that workers write under a given id, before the commit --------------------
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _TEXTS: Final = "inverted"

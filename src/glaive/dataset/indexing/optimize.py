@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-# --- The segments that each index of a version has, and the rows that no segment covers -
+# --- The segments that each index of a version has, and the rows outside of them --------
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -659,7 +659,7 @@ def _written(
     try:
         built = write(out)
         files = out.finish()
-        # Without a vector to train on, the segment has no file and covers nothing.
+        # If vectors to train on are missing, the segment is empty.
         answered = covered if files else ()
         entry = _entry(dataset.manifest, name, fields, answered, out, built, files)
         if finish is not None:

@@ -147,7 +147,7 @@ class PqModel:
         parts, bits = (
             _text({b"num_bits": b"8", **stored}, key, uri) for key in ("num_subvectors", "num_bits")
         )
-        # Python cannot convert thousands of digits to a number.
+        # Python refuses to convert thousands of digits to a number.
         if not all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (parts, bits)):
             found = f"{parts}, {bits}"[:80]
             raise CorruptFileError(

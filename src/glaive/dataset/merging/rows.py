@@ -362,7 +362,7 @@ def _struct(columns: Mapping[str, Any], rows: int) -> Any:
     return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
-# --- Rows of the dataset that no row of the source matches ------------------------------
+# --- Unmatched rows of the dataset ------------------------------------------------------
 
 
 def unmatched_rows(
@@ -532,7 +532,7 @@ class _Merge:
         if clauses.insert:
             self.keys = InsertedKeys.of(schema, clauses.on)
         blocks = self._matched_blocks()
-        first = [next(blocks)]  # usually the only block: nothing is written before
+        first = [next(blocks)]  # usually the only block
         with self.meter.step("write"):
             new = self._written(_all(first, blocks))
         unmatched, emptied = 0, list[int]()

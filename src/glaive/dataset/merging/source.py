@@ -260,7 +260,7 @@ def gather_rows(rows: pa.Table, positions: Int64s) -> pa.Table:
 
 
 # --- Rows on disk while a merge needs them: written once, read as views of the file ------
-# The file is in the system's temporary folder (``TMPDIR``) and has no name. So the system removes
+# The file is in the system's temporary folder (``TMPDIR``) and is unnamed. So the system removes
 # the file however the process ends. Its format is Arrow's uncompressed stream format.
 #
 # Write buffers are empty while glaive asks for rows. A child process forked then would write a
@@ -335,7 +335,7 @@ class SpilledRows:
     def close(self) -> None:
         """Release the file; the system frees its disk space with the last view."""
         self._map = None
-        with suppress(OSError):  # unwritten rows are not needed
+        with suppress(OSError):  # unwritten rows are useless
             self._file.close()
 
 

@@ -415,7 +415,7 @@ class WritePlan:
         given, compression = self.options.encoding_options, self.options.compression
         if compression == "automatic" or isinstance(self.profile, LegacyProfile):
             return given
-        # Imported here: few writes have options, and format 0.1 has none.
+        # Imported here: few writes have options.
         from glaive.file.v2.writer import EVERY
 
         return {EVERY: {"compression": compression}, **(given or {})}
@@ -564,7 +564,7 @@ def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
     return open_external(store, uri, policy, subject="the URI of a blob to be copied")
 
 
-# --- Rows in data files that are not committed yet, readable like a version -------------
+# --- Rows in uncommitted data files, readable like a version ----------------------------
 
 
 def staged_rows(

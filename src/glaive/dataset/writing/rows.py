@@ -161,7 +161,7 @@ def commit_plan(
         files of these rows.
     """
     fragments = FragmentList.of(fragments)
-    # No version identifies a dataset that replaced the folder.
+    # The plan of a new dataset lacks an identity, which would reveal a replaced folder.
     if plan.identity is None and (missing := _removed(plan, fragments)):
         done = _made(plan, once)
         if done is not None:

@@ -213,7 +213,7 @@ def lost_member(given: Any, wanted: Any) -> str | None:
     return None
 
 
-# --- Casts that lose information, but that Arrow makes without an error ------------------
+# --- Casts that lose information, but that Arrow makes silently --------------------------
 # A time becomes its day, a double the nearest float, a number ``true``, the string ``007`` a 7.
 # You ask for such a cast if you name the type to store, but not if the types of rows differ.
 
