@@ -48,8 +48,7 @@ class RowSet:
     Parameters
     ----------
     starts, stops
-        Half-open ranges, ascending, with gaps between them. A stop is the last number plus one.
-        Therefore all numbers in a set are below 2^64 - 1.
+        Half-open ranges, ascending, with gaps between them, of numbers below 2^64 - 1.
     """
 
     starts: RowNumbers
@@ -354,8 +353,7 @@ class AddressMap:
         return self._rows.get(fragment, 0)
 
     def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
-        """Drop deleted rows of an index file, and keep the order; return flags of the kept rows,
-        too.
+        """Drop deleted rows of an index file in order; return flags of the kept rows, too.
 
         Parameters
         ----------
@@ -371,7 +369,6 @@ class AddressMap:
 
 
 def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
-
     tables: dict[int, MovedRanges] = {}
     filled = [fragment.id for _, _, new in groups for fragment in new if fragment.physical_rows]
     if len(set(filled)) < len(filled):
@@ -541,8 +538,8 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
 #
 # A fragment leaves the coverage of a segment when one of its columns is replaced. A row with a
 # stable id leaves it when the row is updated. Their entries stay in the segment until a merge drops
-# them: the merged segment may cover the new rows. If a compaction moved
-# rows but kept the segment, the merge gives them their new addresses.
+# them: the merged segment may cover the new rows. If a compaction moved rows but kept the segment,
+# the merge gives them their new addresses.
 
 _MAX_HALVES: Final = 1 << 16
 """Maximum upper halves of row ids: all known datasets have fewer."""
@@ -941,7 +938,7 @@ def rows_per_byte(sets: pa.Array, where: object) -> float:
     return rows / size
 
 
-_FEW_LISTED, _LISTED_PER_ROW, _MOST_IN_ARRAY = 1 << 28, 1 << 12, 1 << 32
+_MIN_LISTED, _LISTED_PER_ROW, _MAX_LISTED = 1 << 28, 1 << 12, 1 << 32
 """Rows of runs that may be listed: minimum, per rewritten row, and maximum. A million takes 40 ms.
 In long texts, some hundred trigrams are in nearly all rows."""
 
@@ -965,10 +962,10 @@ class RowLimit:
         Rows that are always allowed.
     """
 
-    def __init__(self, address_map: AddressMap, where: object, *, least: int = _FEW_LISTED) -> None:
+    def __init__(self, address_map: AddressMap, where: object, *, least: int = _MIN_LISTED) -> None:
         self._rows_of, self._where = address_map.rows_of, where
         rows = sum(map(address_map.rows_of, address_map.rewritten))
-        self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_IN_ARRAY))
+        self._left = max(least, min(_LISTED_PER_ROW * rows, _MAX_LISTED))
 
     def addresses(self, fragment: int, rows: BitMap | None, size: int) -> Addresses:
         """Return the addresses of the rows of a set that a fragment had.
