@@ -25,7 +25,7 @@ from glaive.errors import AccessError, MissingDependencyError, SchemaError
 
 # --- Bytes of images: read, decoded and encoded by Pillow where that is installed. Image by image
 
-_LEADS_ELSEWHERE = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
+_AMBIGUOUS_PART = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
 """Part of an address that may mean another object, or another server, than the address says."""
 
 
@@ -76,7 +76,7 @@ def confined(uri: str, below: Sequence[str]) -> str:
                 return local
         elif local is None and root is None and uri.startswith(f"{place.rstrip('/')}/"):
             rest = uri[len(place.rstrip("/")) :]
-            if not _LEADS_ELSEWHERE.search(rest):
+            if not _AMBIGUOUS_PART.search(rest):
                 return uri
     places = ", ".join(map(repr, below)) or "any place"
     raise AccessError(

@@ -300,7 +300,7 @@ class AddressMap:
         """Return the rows of each fragment after a later rewrite."""
         return _joined([self, later])
 
-    def moved_on(self, tables: Mapping[int, MovedRanges]) -> dict[int, MovedRanges]:
+    def followed_by(self, tables: Mapping[int, MovedRanges]) -> dict[int, MovedRanges]:
         """Return the ranges of each old fragment, with targets after later rewrites."""
         fragments = self.ranges.targets >> _SHIFT
         edges = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
@@ -308,7 +308,7 @@ class AddressMap:
         parts = [_NO_RANGES]
         for start, stop in pairwise([*begins, len(fragments)]):
             part, later = self.ranges.part(start, stop), tables.get(int(fragments[start]))
-            parts.append(part if later is None else part.moved_on(later))
+            parts.append(part if later is None else part.followed_by(later))
         ranges = MovedRanges.joined(parts)
         bounds = np.searchsorted(ranges.starts, np.append(self._ids << _SHIFT, _DELETED)).tolist()
         return {
@@ -468,7 +468,7 @@ def _in_fragments(
 # --- Ranges of rows that rewrites moved together ----------------------------------------
 # A few bytes may move billions of rows: memory must depend on the number of ranges.
 
-_FEW, _MOST_CUT = 1 << 22, 64
+_MIN_JOINED_RANGES, _JOINED_PER_RANGE = 1 << 22, 64
 """Maximum ranges that joined rewrites may make, in total or per stored range."""
 
 
@@ -501,7 +501,7 @@ class MovedRanges(NamedTuple):
             self.starts[start:stop], self.stops[start:stop], self.targets[start:stop]
         )
 
-    def moved_on(self, later: MovedRanges) -> MovedRanges:
+    def followed_by(self, later: MovedRanges) -> MovedRanges:
         """Return the ranges after a later rewrite."""
         ends = self.targets + (self.stops - self.starts)
         first = np.searchsorted(later.stops, self.targets, side="right")
@@ -521,9 +521,10 @@ _NO_RANGES = MovedRanges(*[np.empty(0, np.uint64)] * 3)
 def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
     """Return the ranges of each fragment after some rewrites, the oldest first."""
     tables: dict[int, MovedRanges] = {}
-    count, most = 0, max(_FEW, _MOST_CUT * sum(len(step.ranges.starts) for step in steps))
+    stored = sum(len(step.ranges.starts) for step in steps)
+    count, most = 0, max(_MIN_JOINED_RANGES, _JOINED_PER_RANGE * stored)
     for step in reversed(steps):  # from the last, so that each row moves once, to its final place
-        moved = step.moved_on(tables)
+        moved = step.followed_by(tables)
         count += sum(len(ranges.starts) for ranges in moved.values())
         if count > most:
             raise UnsupportedFeatureError(

@@ -52,7 +52,7 @@ Keep: TypeAlias = Callable[[Hashable, Callable[[], tuple[Any, int]]], Any]
 """Function that returns the cached value of a key, or calls a loader and caches its result."""
 
 
-def keep_nothing(_key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
+def load_uncached(_key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
     """Load the value each time."""
     return load()[0]
 
@@ -421,11 +421,11 @@ class Segment:
 
     store: ObjectStore
     entry: Entry
-    keep: Keep = keep_nothing
+    keep: Keep = load_uncached
 
     @classmethod
     def of(
-        cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = keep_nothing
+        cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = load_uncached
     ) -> Self:
         """Return the segment of an entry; its files are read later.
 

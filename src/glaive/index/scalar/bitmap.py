@@ -57,7 +57,7 @@ from glaive.index.scalar.ordering import (
     sort_keys,
 )
 from glaive.index.scalar.sorting import SortedRun, merged, sorted_batch, sorted_runs
-from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, load_uncached
 from glaive.types import Int64s, items_of
 
 # --- The file of BITMAP and LABEL_LIST: keys, and the set of rows of each ---------------
@@ -105,10 +105,10 @@ class KeySets:
     present: SortKeys
     sets: Any
     order: Int64s | None = None
-    keep: Keep = keep_nothing
+    keep: Keep = load_uncached
 
     @classmethod
-    def open(cls, file: IndexFile, keep: Keep = keep_nothing) -> Self:
+    def open(cls, file: IndexFile, keep: Keep = load_uncached) -> Self:
         """Read the keys.
 
         Raises

@@ -55,7 +55,7 @@ from glaive.index.scalar.ordering import (
     prefix_range,
     sort_keys,
 )
-from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, load_uncached
 from glaive.types import Flags, Int64s, items_of
 
 if TYPE_CHECKING:
@@ -649,7 +649,7 @@ class OpenedBTree(ScalarIndex):
     """
 
     def __init__(
-        self, pages: IndexFile, bounds: PageBounds, per_page: int, keep: Keep = keep_nothing
+        self, pages: IndexFile, bounds: PageBounds, per_page: int, keep: Keep = load_uncached
     ) -> None:
         self._pages, self._bounds, self._per_page = pages, bounds, per_page
         self._keep = keep

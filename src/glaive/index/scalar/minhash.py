@@ -181,7 +181,7 @@ _ABSENT: Final = ("lance_tokenizer", "custom_stop_words")
 
 _SEED: Final = 42
 _SEPARATOR: Final = b"\x1f"
-_JOINT, _NOTHING = (scalar(part, pa.large_binary()) for part in (_SEPARATOR, b""))
+_JOINER, _EMPTY = (scalar(part, pa.large_binary()) for part in (_SEPARATOR, b""))
 _BAND_SHIFT: Final = 56
 _KEY_BITS: Final = np.uint64((1 << _BAND_SHIFT) - 1)
 _STEP, _FIRST_MIX, _SECOND_MIX = (
@@ -233,7 +233,7 @@ class TextSigner:
         places = np.flatnonzero(found.counts)
         counts = found.counts[places]
         # Concatenate the tokens with separators, so that a shingle is a range of bytes.
-        ended = pc.binary_join_element_wise(self._numbers.strings, _JOINT, _NOTHING)
+        ended = pc.binary_join_element_wise(self._numbers.strings, _JOINER, _EMPTY)
         block = block_from_array(ended.take(pa.array(found.numbers)))
         if not isinstance(block, Variable):
             raise SchemaError(f"tokens are bytes, not {ended.type}")

@@ -41,7 +41,7 @@ from glaive.index.row_sets import (
 from glaive.index.scalar.bitmap import KeyBatch, grouped, merged_keys, remapped
 from glaive.index.scalar.ordering import is_text
 from glaive.index.scalar.sorting import sorted_runs
-from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, keep_nothing
+from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, load_uncached
 from glaive.index.text.base_tokenizers import lower_case
 from glaive.index.text.tokenizers import fold
 from glaive.types import Int64s, UInt8s, UInt32s, as_array
@@ -190,7 +190,7 @@ class OpenedNGram(ScalarIndex):
         Cache for the sets read.
     """
 
-    def __init__(self, file: IndexFile, tokens: UInt32s, keep: Keep = keep_nothing) -> None:
+    def __init__(self, file: IndexFile, tokens: UInt32s, keep: Keep = load_uncached) -> None:
         self._file, self._tokens, self._keep = file, tokens, keep
 
     @property

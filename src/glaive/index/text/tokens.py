@@ -187,13 +187,13 @@ class Fst:
 # --- Read all tokens of an FST, level by level ------------------------------------------
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
-_FEW_NODES, _NODES_PER_BYTE = 1 << 22, 64
-_FEW_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
+_SMALL_FILE_NODES, _NODES_PER_BYTE = 1 << 22, 64
+_SMALL_FILE_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
 """Maximum nodes visited and letters of all tokens, in total or per byte. Nodes are shared, so that
 a few nodes may encode a million tokens of any length."""
 
 
-_FEW_AT_ONCE, _LEVEL_NODES = 32, 256
+_MAX_SINGLE_NODES, _LEVEL_NODES = 32, 256
 """Nodes of a level to read one by one if each has one transition, and the cost of a level, counted
 in nodes. A few bytes may encode a token of a million letters, with as many levels."""
 
@@ -223,12 +223,12 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([fst.root], np.int64), np.zeros(1, np.int64)
     seen, depth, spent = 0, 0, 0
-    most = max(_FEW_NODES, _NODES_PER_BYTE * len(content))
+    most = max(_SMALL_FILE_NODES, _NODES_PER_BYTE * len(content))
     ends: list[Int64s] = []
     values: list[Int64s] = []
     depths: list[Int64s] = []
     while len(addresses):
-        if len(addresses) <= _FEW_AT_ONCE:
+        if len(addresses) <= _MAX_SINGLE_NODES:
             chain, ends_at, added = _follow(fst, addresses.tolist(), sums.tolist(), most - seen)
             _check(max(added) < 1 << 63, "numbers beyond 2^63", where)
             parents.append(np.arange(seen, seen + len(chain)))
@@ -255,7 +255,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     )
     _check(len(end_nodes) == count, f"{len(end_nodes)} tokens", where)
     _check(not len(numbers) or numbers.min() >= 0, "numbers below 0", where)
-    most = max(_FEW_LETTERS, _LETTERS_PER_BYTE * len(content))
+    most = max(_SMALL_FILE_LETTERS, _LETTERS_PER_BYTE * len(content))
     _check(int(lengths.sum()) <= most, f"more than {most} letters of all tokens", where)
     tokens = _strings(end_nodes, lengths, np.concatenate(parents), np.concatenate(letters))
     return tokens, numbers
@@ -268,7 +268,7 @@ def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> 
     at, node, row = offsets[1:] - 1, ends, np.arange(len(ends))
     unfinished = depths > 0
     while unfinished.any():
-        if int(unfinished.sum()) <= _FEW_AT_ONCE:
+        if int(unfinished.sum()) <= _MAX_SINGLE_NODES:
             above, letter_of = memoryview(parents.data), memoryview(letters.data)
             for one, last in zip(row[unfinished].tolist(), node[unfinished].tolist(), strict=True):
                 place = slice(int(offsets[one]), int(at[one]) + 1)
@@ -758,7 +758,7 @@ def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:
 #
 # Specification: "Searching" in ``docs/format/text-indices.md``.
 
-_FIRST, _MOST_AT_A_TIME = 1 << 10, 1 << 15
+_FIRST_TOKENS, _MAX_BATCH_TOKENS = 1 << 10, 1 << 15
 """Tokens to compare at a time: few at first, because these often suffice."""
 
 
@@ -788,10 +788,10 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
     candidates = np.flatnonzero(near)
     found: list[Int64s] = []
     count = 0
-    start, step = 0, _FIRST
+    start, step = 0, _FIRST_TOKENS
     while start < len(candidates):
         places = candidates[start : start + step]
-        start, step = start + step, min(2 * step, _MOST_AT_A_TIME)
+        start, step = start + step, min(2 * step, _MAX_BATCH_TOKENS)
         within = _within(tokens.take(integer_array(places)), wanted, distance)
         found.append(places[within])
         count += len(found[-1])

@@ -816,7 +816,7 @@ _STEPS: Final = {
 """Best step of uniform codes for a normal distribution, by the number of bits besides the sign."""
 
 _TINY: Final = 1e-30
-_TRIED: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)
+_TRIED_MULTIPLES: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)
 """Multiples of the best step to try for each vector."""
 
 
@@ -937,7 +937,7 @@ class RabitCoder(Coder):
             # Vectors or damaged centroids near the largest number have infinite squares and
             # distances: any code will do.
             scaled = np.where(finite, scaled, np.float32(0))
-        codes = quantize_rotated(scaled, _TRIED / np.float32(_STEPS[bits]), most)
+        codes = quantize_rotated(scaled, _TRIED_MULTIPLES / np.float32(_STEPS[bits]), most)
         values = codes + np.float32(0.5)
         length = np.einsum("ij,ij->i", values, sizes).astype(np.float64)
         offset = np.einsum("ij,ij->i", values, mirrored).astype(np.float64)
