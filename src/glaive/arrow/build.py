@@ -322,7 +322,7 @@ def block_from_array(array: Any) -> Block:
     Raises
     ------
     SchemaError
-        The type is nested, or its dictionary has other indices than integers.
+        The type is nested, or its dictionary indices are not integers.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):

@@ -117,7 +117,7 @@ def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
     Raises
     ------
     ValueError
-        More digits than the type has, before or after the point.
+        The type has fewer digits, in total or after the point.
     """
     most = MAX_SCALE[bits]
     if not 1 <= precision <= most or abs(scale) > most:

@@ -163,7 +163,7 @@ def _warn_once() -> None:
 
 
 def missing_folder() -> str:
-    """Say why code fails to be stored, and what to do."""
+    """Say that no folder can store code, and what to do."""
     places = " or ".join(map(str, _folders())) or "an archive"
     return (
         f"machine code of kernels cannot be kept in {places}: every process compiles for seconds. "

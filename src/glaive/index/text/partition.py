@@ -536,8 +536,8 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
     Raises
     ------
     OptionError
-        Values are others than texts or lists of texts, or documents are list elements but values
-        are texts.
+        Values are neither texts nor lists of texts, or documents are list elements but values are
+        texts.
     UnsupportedFeatureError
         Values are lists of lists.
     """

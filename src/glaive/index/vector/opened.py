@@ -82,7 +82,7 @@ class SearchDefaults(NamedTuple):
     nprobes
         Partitions to search for each query.
     refine_factor
-        Exact distances to compute for each row requested; ``None``: zero.
+        Exact distances to compute for each row requested, if any.
     recall
         Recall requested.
     """

@@ -56,7 +56,7 @@ def metric_named(name: object) -> Metric:
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Normalize vectors to length one, in their own dtype; NaN for vectors of length zero.
+    """Normalize vectors to length one, in their own dtype; NaN for vectors of length 0 or infinity.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
     Raises
     ------
     OptionError
-        The numbers are others than floats or bytes, or some are null.
+        The numbers are neither floats nor bytes, or some are null.
     """
     if isinstance(numbers, pa.ChunkedArray):
         numbers = numbers.combine_chunks()
