@@ -20,13 +20,13 @@ _COOKIE: Final = 12346
 RUN_COOKIE: Final = 12347
 """First word of a bitmap: all of it, or its lower half if the bitmap has run containers."""
 
-MIN_OFFSET_CONTAINERS: Final = 4
+MIN_OFFSETS: Final = 4
 """Minimum containers of a bitmap with runs that stores container offsets."""
 
-MAX_LISTED_NUMBERS: Final = 4096
+MAX_LISTED: Final = 4096
 """Maximum numbers that a container lists, 16 bits each; larger containers store bits."""
 
-BIT_SET_BYTES: Final = 8192
+SET_BYTES: Final = 8192
 _MAX_BYTES: Final = 2**31 - 1
 
 Rows: TypeAlias = NDArray[np.uint64]
@@ -74,7 +74,7 @@ class _Containers(NamedTuple):
         begins[1:] |= rows[1:] != rows[:-1] + np.uint64(1)
         counts = np.diff(starts, append=len(rows))
         runs = np.add.reduceat(begins, starts, dtype=np.int64)
-        plain = np.where(counts <= MAX_LISTED_NUMBERS, 2 * counts, BIT_SET_BYTES)
+        plain = np.where(counts <= MAX_LISTED, 2 * counts, SET_BYTES)
         is_run = 2 + 4 * runs < plain
         owner = np.searchsorted(bounds, starts, side="right") - 1
         sizes = np.where(is_run, 2 + 4 * runs, plain)
@@ -83,7 +83,7 @@ class _Containers(NamedTuple):
     def put(self, data: UInt8s, at: Int64s, rows: Rows) -> None:
         """Store the rows of each container at its position."""
         low = rows.astype(np.uint16)
-        listed = ~self.is_run & (self.counts <= MAX_LISTED_NUMBERS)
+        listed = ~self.is_run & (self.counts <= MAX_LISTED)
         if bool(listed.all()):
             _put_pairs(data, at, self.counts, low)
             return
@@ -98,9 +98,9 @@ class _Containers(NamedTuple):
         _put_pairs(data, at[marked] + 2, 2 * self.runs[marked], stored)
         for one in np.flatnonzero(~self.is_run & ~listed).tolist():
             start, count, place = int(self.starts[one]), int(self.counts[one]), int(at[one])
-            bits = np.zeros(BIT_SET_BYTES * 8, np.bool_)
+            bits = np.zeros(SET_BYTES * 8, np.bool_)
             bits[low[start : start + count]] = True
-            data[place : place + BIT_SET_BYTES] = np.packbits(bits, bitorder="little")
+            data[place : place + SET_BYTES] = np.packbits(bits, bitorder="little")
 
 
 def ascending_sets(rows: Rows, bounds: Int64s) -> tuple[Rows, Int64s]:
@@ -144,7 +144,7 @@ def encode_ascending(rows: Rows, bounds: Int64s) -> pa.Array:
     # container. Container offsets follow, except in short bitmaps with runs.
     has_runs = np.logical_or.reduceat(is_run, firsts)
     flags = np.where(has_runs, (count + 7) >> 3, 4)
-    has_places = ~has_runs | (count >= MIN_OFFSET_CONTAINERS)
+    has_places = ~has_runs | (count >= MIN_OFFSETS)
     headers = 4 + flags + np.where(has_places, 8, 4) * count
     sizes = headers + np.add.reduceat(containers.sizes, firsts)
     of_set = owner[firsts]

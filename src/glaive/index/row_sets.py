@@ -21,10 +21,10 @@ from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import MAX_NUMBERS, RANGE_BYTES, is_of_runs, ranges_of
 from glaive.format.wire import parse_bitmap
 from glaive.index.row_set_bytes import (
-    BIT_SET_BYTES,
-    MAX_LISTED_NUMBERS,
-    MIN_OFFSET_CONTAINERS,
+    MAX_LISTED,
+    MIN_OFFSETS,
     RUN_COOKIE,
+    SET_BYTES,
     ascending_sets,
     encode_ascending,
 )
@@ -832,7 +832,7 @@ def _size_of(data: memoryview) -> int:
     kinds, counts = data[4:], data[at:]
     at += 4 * count
     first = 0
-    if not has_runs or count >= MIN_OFFSET_CONTAINERS:
+    if not has_runs or count >= MIN_OFFSETS:
         # Container offsets are stored: only the last container needs to be parsed.
         first = count - 1
         (at,) = _UPPER.unpack_from(data, at + 4 * first)
@@ -841,7 +841,7 @@ def _size_of(data: memoryview) -> int:
             at += 2 + 4 * _SHORT.unpack_from(data, at)[0]
         else:
             rows = _SHORT.unpack_from(counts, 4 * one + 2)[0] + 1
-            at += 2 * rows if rows <= MAX_LISTED_NUMBERS else BIT_SET_BYTES
+            at += 2 * rows if rows <= MAX_LISTED else SET_BYTES
     return at
 
 
@@ -939,7 +939,7 @@ def rows_per_byte(sets: pa.Array, where: object) -> float:
     return rows / size
 
 
-_MIN_LISTED, _LISTED_PER_ROW, _MAX_LISTED = 1 << 28, 1 << 12, 1 << 32
+_RUN_ROWS, _RUN_ROWS_PER_ROW, _MAX_RUN_ROWS = 1 << 28, 1 << 12, 1 << 32
 """Rows of runs that may be listed: minimum, per rewritten row, and maximum. A million takes 40 ms.
 In long texts, some hundred trigrams are in nearly all rows."""
 
@@ -963,10 +963,10 @@ class RowLimit:
         Rows that are always allowed.
     """
 
-    def __init__(self, address_map: AddressMap, where: object, *, least: int = _MIN_LISTED) -> None:
+    def __init__(self, address_map: AddressMap, where: object, *, least: int = _RUN_ROWS) -> None:
         self._rows_of, self._where = address_map.rows_of, where
         rows = sum(map(address_map.rows_of, address_map.rewritten))
-        self._left = max(least, min(_LISTED_PER_ROW * rows, _MAX_LISTED))
+        self._left = max(least, min(_RUN_ROWS_PER_ROW * rows, _MAX_RUN_ROWS))
 
     def addresses(self, fragment: int, rows: BitMap | None, size: int) -> Addresses:
         """Return the addresses of the rows of a set that a fragment had.

@@ -246,8 +246,8 @@ class IndexFile:
             yield table
             start += len(table)
             per_row = max(1, table.nbytes // len(table))
-            growth = WINDOW_GROWTH * rows
-            rows = max(1, min(growth, _WINDOW_BYTES // per_row, most or self.num_rows))
+            most_rows = min(WINDOW_GROWTH * rows, _WINDOW_BYTES // per_row, most or self.num_rows)
+            rows = max(1, most_rows)
 
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]

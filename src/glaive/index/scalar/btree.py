@@ -726,11 +726,8 @@ class OpenedBTree(ScalarIndex):
                 ]
             else:
                 found = [page.find(condition) for page in pages]
-            return (
-                self._row_set([*rest, *found])
-                if rest or len(found) != 1
-                else self._rows_of_value(*found)
-            )
+            one = len(found) == 1 and not rest
+            return self._rows_of_value(*found) if one else self._row_set([*rest, *found])
         if self._fits:
             return self._rows_of_value(self._keep("pages", self._load_all).find(condition))
         edges = np.flatnonzero(np.diff(partly) != 1) + 1

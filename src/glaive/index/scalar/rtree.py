@@ -383,9 +383,7 @@ class OpenedRTree(ScalarIndex):
             extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
             shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
         # Boxes of points and of axis-parallel lines have extent 0: assume one row per page.
-        shares = np.where(
-            _overlapping(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0
-        )
+        shares = np.where(_overlaps(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0)
         return min(items, int(np.ceil(shares.sum() * size)))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
@@ -401,7 +399,7 @@ class OpenedRTree(ScalarIndex):
         boxes, size, items = self._pages
         if not items:
             return []
-        pages = np.flatnonzero(_overlapping(boxes, query)) if len(boxes) else np.zeros(1, np.int64)
+        pages = np.flatnonzero(_overlaps(boxes, query)) if len(boxes) else np.zeros(1, np.int64)
         if not len(pages):
             return []
         step = max(1, _BATCH_ROWS // size)
@@ -413,10 +411,10 @@ class OpenedRTree(ScalarIndex):
     def _find(self, query: MeetsBox, ranges: Sequence[tuple[int, int]]) -> Iterator[RowNumbers]:
         for stored, rows in self._file.read_ranges([((_BOX, _ROW), ranges)]):
             self._file.check_present(rows)
-            yield np.asarray(rows)[_overlapping(boxes_of(self._file, stored), query)]
+            yield np.asarray(rows)[_overlaps(boxes_of(self._file, stored), query)]
 
 
-def _overlapping(boxes: Boxes, query: MeetsBox) -> Flags:
+def _overlaps(boxes: Boxes, query: MeetsBox) -> Flags:
     """Return flags of boxes that share a point with the query's box."""
     x, y, right, top = query.bounds
     flags: Flags = (boxes[:, 0] <= right) & (boxes[:, 2] >= x)

@@ -27,7 +27,7 @@ from glaive.io.failures import spilling
 from glaive.process import Origin
 from glaive.types import MAX_OFFSET, Int64s, items_of
 
-_SAMPLE_VALUES = 4096
+_SAMPLED = 4096
 """Number of values examined for repetitions."""
 
 _PREFIX = 8
@@ -86,11 +86,9 @@ def _sorted_objects(values: Any) -> tuple[Any, Int64s]:
     """Sort valid values of other types than numbers; return their old positions, too."""
     binary = bytes_of(values)
     kind = binary.type
-    if len(values) <= _SAMPLE_VALUES or not (
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    ):
+    if len(values) <= _SAMPLED or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         order = _order(values)
-    elif len(binary[:_SAMPLE_VALUES].unique()) < _SAMPLE_VALUES // 2:
+    elif len(binary[:_SAMPLED].unique()) < _SAMPLED // 2:
         return _sorted_repeated(values)
     else:
         order = _order_of_texts(binary)
@@ -174,7 +172,7 @@ def _common(first: bytes, second: bytes) -> int:
 # Specification: "Building" in ``docs/format/indices.md``.
 
 _WHAT: Final = "values of an index, which exceed memory_limit,"
-_MEMORY_PER_BYTE = 5
+_MEMORY_FACTOR = 5
 """Approximate memory for sorting, as a multiple of the values with their rows."""
 
 _MIN_WINDOW_ROWS = 1024
@@ -249,7 +247,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
     runs: list[SortedRun] = []
     with ExitStack() as stack:
         pending = _Pending()
-        limit = max(1, memory_limit // _MEMORY_PER_BYTE)
+        limit = max(1, memory_limit // _MEMORY_FACTOR)
         for batch in batches:
             if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
@@ -310,7 +308,7 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
 # --- merging ------------------------------------------------------------------------------
 
 
-class _WindowLimits(NamedTuple):
+class _Limits(NamedTuple):
     """Limits of a window of a run: rows (from the run's size) and bytes."""
 
     rows: int
@@ -332,15 +330,15 @@ class _Window(NamedTuple):
     rows: int
 
     @classmethod
-    def of(cls, run: SortedRun, start: int, rows: int, limits: _WindowLimits) -> Self:
+    def of(cls, run: SortedRun, start: int, rows: int, caps: _Limits) -> Self:
         """Read ``rows`` rows."""
         stop = min(run.num_rows, start + rows)
         batch = run.read(start, stop)
-        return cls(run, batch, stop, limits.rows_after(batch))
+        return cls(run, batch, stop, caps.rows_after(batch))
 
-    def after(self, limits: _WindowLimits) -> _Window:
+    def after(self, caps: _Limits) -> _Window:
         """Read the next window."""
-        return _Window.of(self.run, self.next, self.rows, limits)
+        return _Window.of(self.run, self.next, self.rows, caps)
 
     @property
     def is_last(self) -> bool:
@@ -365,24 +363,20 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
     per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
     each = per_row * max(1, len(runs))
     minimum = max(1, min(_MIN_WINDOW_ROWS, _MIN_WINDOWS_BYTES // each))
-    window = max(minimum, memory_limit // _MEMORY_PER_BYTE // each)
+    window = max(minimum, memory_limit // _MEMORY_FACTOR // each)
     for run in runs:
         for start in range(0, run.nulls, window):
             yield run.read(start, min(run.nulls, start + window))
-    most = min(
-        memory_limit // _MEMORY_PER_BYTE, settings.max_decoded_bytes_per_page // WINDOW_GROWTH
-    )
-    limits = _WindowLimits(window, most // max(1, len(runs)))
+    most = min(memory_limit // _MEMORY_FACTOR, settings.max_decoded_bytes_per_page // WINDOW_GROWTH)
+    caps = _Limits(window, most // max(1, len(runs)))
     first = min(window, FIRST_WINDOW_ROWS)
-    windows = [
-        _Window.of(run, run.nulls, first, limits) for run in runs if run.nulls < run.num_rows
-    ]
+    windows = [_Window.of(run, run.nulls, first, caps) for run in runs if run.nulls < run.num_rows]
     while windows:
-        taken, windows = _up_to_bound(windows, limits)
+        taken, windows = _up_to_bound(windows, caps)
         yield taken
 
 
-def _up_to_bound(windows: list[_Window], limits: _WindowLimits) -> tuple[ValueBatch, list[_Window]]:
+def _up_to_bound(windows: list[_Window], caps: _Limits) -> tuple[ValueBatch, list[_Window]]:
     """Return the rows up to the smallest window end, and the windows after them."""
     ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
     bound = min(ends, key=lambda end: end.key).value if ends else None
@@ -394,23 +388,23 @@ def _up_to_bound(windows: list[_Window], limits: _WindowLimits) -> tuple[ValueBa
         if count < len(values):
             rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
         elif not window.is_last:
-            rest.append(window.after(limits))
+            rest.append(window.after(caps))
     if sum(batch.values.nbytes for batch in taken) > MAX_OFFSET:
         if max(len(window.batch.rows) for window in windows) > 1:
-            return _up_to_bound([window.halved() for window in windows], limits)
-        return _smallest(windows, limits)
+            return _up_to_bound([window.halved() for window in windows], caps)
+        return _smallest(windows, caps)
     values = _array(pa.chunked_array([batch.values for batch in taken]))
     numbers = np.concatenate([batch.rows for batch in taken])
     whole = ValueBatch(values, numbers)
     return (sorted_batch(whole) if len(taken) > 1 else whole), rest
 
 
-def _smallest(windows: list[_Window], limits: _WindowLimits) -> tuple[ValueBatch, list[_Window]]:
+def _smallest(windows: list[_Window], caps: _Limits) -> tuple[ValueBatch, list[_Window]]:
     """Return the smallest row of windows with one row each, and the windows after it."""
     keys = [_Ends.of(window.batch.values).key for window in windows]
     at = min(range(len(windows)), key=keys.__getitem__)
     found = windows[at]
-    after = [] if found.is_last else [found.after(limits)]
+    after = [] if found.is_last else [found.after(caps)]
     return found.batch, [*windows[:at], *after, *windows[at + 1 :]]
 
 

@@ -26,9 +26,9 @@ HEADER: Final = 16
 """Bytes before the first node: version and type, 64 bits each."""
 FOOTER: Final = 20
 """Bytes after the last node: number of tokens, address of the root, checksum."""
-MAX_UNINDEXED: Final = 32
+MAX_PLAIN: Final = 32
 """Maximum transitions of a node without an index, which has an entry per byte."""
-INDEX_BYTES: Final = 256
+INDEXED: Final = 256
 
 COMMON: Final[UInt8s] = np.frombuffer(
     b"\0te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG", np.uint8
@@ -50,7 +50,7 @@ CODE_OF: Final = _codes()
 # Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 _LETTERS = COMMON.tolist()
-_MAX_NUMBER_BYTES = 8
+_MAX_WIDTH = 8
 
 
 class Fst:
@@ -126,7 +126,7 @@ class Fst:
         if count == 0:
             return None
         deep, wide = self._sizes(sizes)
-        letters = sizes - (INDEX_BYTES if count > MAX_UNINDEXED else 0)
+        letters = sizes - (INDEXED if count > MAX_PLAIN else 0)
         start = letters - count * (1 + deep + wide) - (wide if data[address] & 64 else 0)
         self._check(start >= HEADER, "nodes before the first")
         # Each of the three lists is stored backwards, with the first transition at the end.
@@ -147,9 +147,7 @@ class Fst:
             return False, 0
         count, sizes = self._shape(address)
         deep, wide = self._sizes(sizes)
-        start = (
-            sizes - (INDEX_BYTES if count > MAX_UNINDEXED else 0) - count * (1 + deep + wide) - wide
-        )
+        start = sizes - (INDEXED if count > MAX_PLAIN else 0) - count * (1 + deep + wide) - wide
         self._check(start >= HEADER, "nodes before the first")
         return True, self._number(start, wide)
 
@@ -159,12 +157,12 @@ class Fst:
         if low:
             return low, address - 1
         count = self._data[address - 1]
-        return (INDEX_BYTES if count == 1 else count), address - 2
+        return (INDEXED if count == 1 else count), address - 2
 
     def _sizes(self, at: int) -> tuple[int, int]:
         self._check(at >= HEADER - 1, "nodes before the first")
         deep, wide = self._data[at] >> 4, self._data[at] & 15
-        self._check(deep <= _MAX_NUMBER_BYTES and wide <= _MAX_NUMBER_BYTES, "numbers too wide")
+        self._check(deep <= _MAX_WIDTH and wide <= _MAX_WIDTH, "numbers too wide")
         return deep, wide
 
     def _target(self, first: int, step: int) -> int:
@@ -300,19 +298,15 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
     # Bytes before the state hold a letter or a count that is too large for the state.
     extra = (real & (low_bits == 0)).astype(np.int64)
     before = _byte(data, addresses - 1, real, where)
-    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX_BYTES, before))
+    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEXED, before))
     counts = np.where(single, 1, np.where(real, counts, 0))
     final = ~real | (~single & (states & 64 > 0))
     at = addresses - extra - 1
     sized = real & ~follows
     sizes = _byte(data, at, sized, where)
     wide, deep = sizes & 15, sizes >> 4
-    _check(
-        (wide <= _MAX_NUMBER_BYTES).all() and (deep <= _MAX_NUMBER_BYTES).all(),
-        "numbers too wide",
-        where,
-    )
-    at = at - sized - np.where(~single & (counts > MAX_UNINDEXED), INDEX_BYTES, 0)
+    _check((wide <= _MAX_WIDTH).all() and (deep <= _MAX_WIDTH).all(), "numbers too wide", where)
+    at = at - sized - np.where(~single & (counts > MAX_PLAIN), INDEXED, 0)
     # ``at`` is the last letter, or the last step byte of a node with one transition.
     letters = np.where(single, 0, counts)
     outputs = at - letters - counts * deep
@@ -589,7 +583,7 @@ def _sizes(tree: _Tree, layout: _Layout) -> Int64s:
     has_count = (children > 63) | (children == 0)
     ended = tree.final & (wide > 0)
     many = 2 + has_count + children * (1 + deep) + wide * (children + ended)
-    many += np.where(children > MAX_UNINDEXED, INDEX_BYTES, 0)
+    many += np.where(children > MAX_PLAIN, INDEXED, 0)
     return np.where(layout.stored, np.where(layout.alone, single, many), 0)
 
 
@@ -619,11 +613,11 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     content[last] = np.where(fits, counts, 0) | (tree.final[nodes].astype(np.int64) << 6)
     # A count of one always fits the state, so that 1 in the extra byte means 256.
     spilled = counts[~fits]
-    content[last[~fits] - 1] = np.where(spilled == INDEX_BYTES, 1, spilled)
+    content[last[~fits] - 1] = np.where(spilled == INDEXED, 1, spilled)
     at = last - 1 - ~fits
     content[at] = deep << 4 | wide
-    indexed = counts > MAX_UNINDEXED
-    at -= np.where(indexed, INDEX_BYTES, 0)
+    indexed = counts > MAX_PLAIN
+    at -= np.where(indexed, INDEXED, 0)
     kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
     kids = kids[kids > 0]
     kids = kids[np.argsort(tree.parents[kids], kind="stable")]
@@ -637,7 +631,7 @@ def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     _put(content, ends[owner] - (rank + 1) * wide[owner], tree.outputs[kids], wide[owner])
     ended = tree.final[nodes] & (wide > 0)
     _put(content, layout.first[nodes[ended]], tree.ends[nodes[ended]], wide[ended])
-    content[at[indexed][:, None] + np.arange(INDEX_BYTES)] = 255
+    content[at[indexed][:, None] + np.arange(INDEXED)] = 255
     in_index = indexed[owner]
     content[at[owner[in_index]] + tree.letters[kids[in_index]]] = rank[in_index]
 

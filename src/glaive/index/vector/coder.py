@@ -155,7 +155,7 @@ _ROWS_PER_CLUSTER = 256
 _PART_ROWS = 8192
 """Rows that a thread assigns at a time."""
 
-_SUMMED_SQUARES = 1 << 16
+_SUMMED = 1 << 16
 """Squares to sum as ``float32`` before adding to a ``float64``."""
 
 _LARGEST_SQUARE = np.finfo(np.float32).max / 8
@@ -237,9 +237,7 @@ class Clusters:
         with np.errstate(all="ignore"):
             squares = sum(
                 float(np.dot(part, part))
-                for part in (
-                    flat[at : at + _SUMMED_SQUARES] for at in range(0, len(flat), _SUMMED_SQUARES)
-                )
+                for part in (flat[at : at + _SUMMED] for at in range(0, len(flat), _SUMMED))
             )
         return ids, max(0.0, squares - 2 * total)
 
