@@ -258,7 +258,7 @@ def reconcile(
             elif (
                 not typed
                 and field.name in original
-                and (chosen or rule == "fail" or _read_as(field.type, current.type))
+                and (chosen or rule == "fail" or _is_readable_as(field.type, current.type))
             ):
                 continue
             else:
@@ -309,7 +309,7 @@ def _joined(
     if _would_round(current.type, field.type):
         raise refused
     joined: pa.Field[Any]
-    both = (one.with_type(_may_lack(one.type)).with_nullable(True) for one in (current, field))
+    both = (one.with_type(_nullable(one.type)).with_nullable(True) for one in (current, field))
     try:
         joined = pa.unify_schemas(
             [pa.schema([one]) for one in both], promote_options="permissive"
@@ -321,12 +321,12 @@ def _joined(
     return joined.with_nullable(nullable)
 
 
-def _may_lack(kind: Any) -> Any:
+def _nullable(kind: Any) -> Any:
     """Return a type whose structs have members that may be null, as a file may lack them."""
-    return mapped(kind, _may_lack) or kind
+    return mapped(kind, _nullable) or kind
 
 
-def _read_as(inferred: Any, known: Any) -> bool:
+def _is_readable_as(inferred: Any, known: Any) -> bool:
     """Return whether values of an inferred type are read as values of the known type.
 
     Strings and lists are read as lists or vectors. Numbers are read as decimals or ``uint64``,

@@ -254,11 +254,11 @@ class ExpectingStep(Step):
             return
         kept = checkpointed(frame) if may_be_lost(context.spark) else frame.persist()
         try:
-            yield self._without_others(kept, expectations, context)
+            yield self._without_violations(kept, expectations, context)
         finally:
             kept.unpersist()
 
-    def _without_others(
+    def _without_violations(
         self, frame: DataFrame, expectations: Expectations, context: StepContext
     ) -> ExpectedRows:
         from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
@@ -281,10 +281,10 @@ class ExpectingStep(Step):
         count = others.count()
         if self.quarantine is not None:
             rows = others.select(*(values[name].alias(name) for name in BAD_RECORDS.names))
-            self._put_aside(rows, count, self.quarantine, context)
+            self._quarantine(rows, count, self.quarantine, context)
         return ExpectedRows(frame.where(passed), {"bad_records": count})
 
-    def _put_aside(
+    def _quarantine(
         self, rows: DataFrame, count: int, quarantine: DatasetName, context: StepContext
     ) -> None:
         """Commit the violating rows, unless an earlier, stopped run of the step has done this.

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 MAX_PARTS = 1 << 18
 """Maximum number of tasks of one scan."""
 
+BATCH_ROWS = 1 << 16
 BATCH_BYTES = 8 << 20
-"""Target size of an Arrow batch sent to the JVM."""
+"""Maximum rows and target size of an Arrow batch sent to the JVM."""
 
 SPLIT_ROWS = 4096
 """Parts start at multiples of this row count, so that few blocks are decoded twice."""
@@ -67,7 +68,7 @@ def row_bytes(columns: pa.Schema, stored: pa.Schema, rows: int, file_bytes: int)
 def batch_rows(bytes_per_row: float) -> int:
     """Return the rows of a batch of about the target size."""
     rows = int(BATCH_BYTES / bytes_per_row)
-    return min(max(rows, 64), 65_536)
+    return min(max(rows, 64), BATCH_ROWS)
 
 
 def split(

@@ -47,6 +47,7 @@ from glaive.format.rowids import check_at_once
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.spark.cast import conform
+from glaive.spark.frame import BATCH_ROWS
 from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
 from glaive.table.operations.update import Update, encode_offsets
@@ -246,8 +247,6 @@ class _Run:
 # They look keys up while decoding key columns, and use statistics and indices. So only rows that
 # match pass through Spark.
 
-_BATCH_ROWS: Final = 1 << 16
-
 
 @dataclass(frozen=True, slots=True)
 class MatchTask:
@@ -274,8 +273,8 @@ class MatchTask:
         keys = SourceKeys(shared.column_names, columns)
         ids = self.fragments.ids(opened)
         found = find_matches(opened, keys, Meter(), fragments=ids)
-        for start in range(0, len(found.source), _BATCH_ROWS):
-            part = found.only(slice(start, start + _BATCH_ROWS))
+        for start in range(0, len(found.source), BATCH_ROWS):
+            part = found.only(slice(start, start + BATCH_ROWS))
             yield self._batch(opened, keys, part)
 
     def _batch(self, opened: OpenedVersion, keys: SourceKeys, part: Matches) -> pa.RecordBatch:

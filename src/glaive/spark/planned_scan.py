@@ -36,7 +36,7 @@ from glaive.spark.cast import (
 )
 from glaive.spark.frame import frame_schema, planner_bytes
 from glaive.spark.source import LanceReader
-from glaive.spark.types import spark_arrow_schema, to_spark
+from glaive.spark.types import MAX_DECIMAL_DIGITS, spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,9 +59,6 @@ MIN_ROWS = 4
 """Minimum average rows per group; with fewer, holding groups costs more than it saves."""
 
 MAX_LONG = 1 << 63
-
-WIDE_DIGITS = 38
-"""Digits of sums of arithmetic."""
 
 _EXACT = Context(prec=80)
 
@@ -244,8 +241,8 @@ def _summands(value: Value, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool
         array = _decimals(value, batch).cast(kind)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"the sum of a query has values of more than {WIDE_DIGITS} digits ({error}). Run it "
-            f"with {AGGREGATE_SETTING}=false"
+            f"the sum of a query has values of more than {MAX_DECIMAL_DIGITS} digits ({error}). "
+            f"Run it with {AGGREGATE_SETTING}=false"
         ) from error
     low, high = _extremes(array)
     return array, max(-low, high) * batch.num_rows < _limit(kind)

@@ -50,7 +50,6 @@ from glaive.spark.frame import frame_schema, open_dataset, pinned, stored_paths
 from glaive.spark.options import Options, absolute, from_spark, spark_texts
 from glaive.spark.planned_scan import (
     AGGREGATE_SETTING,
-    WIDE_DIGITS,
     Aggregate,
     Arithmetic,
     Constant,
@@ -67,6 +66,7 @@ from glaive.spark.query_tables import (
     select_span,
     table_uses,
 )
+from glaive.spark.types import MAX_DECIMAL_DIGITS
 from glaive.spark.types import to_spark as spark_schema
 
 if TYPE_CHECKING:
@@ -336,9 +336,9 @@ def _partial(
         return None
     nodes: list[tuple[Any, Arithmetic]] = []
     value = _value(node.this, alias, schema, nodes)
-    if value is None or isinstance(value, Constant) or not _loses_nothing(nodes, empty):
+    if value is None or isinstance(value, Constant) or not _is_lossless(nodes, empty):
         return None
-    summed: DataType = DecimalType(WIDE_DIGITS, value.scale)
+    summed: DataType = DecimalType(MAX_DECIMAL_DIGITS, value.scale)
     if isinstance(value, Leaf):
         data_type = schema[value.name].dataType
         is_decimal = isinstance(data_type, DecimalType)
@@ -386,7 +386,7 @@ def _value(
     return value
 
 
-def _loses_nothing(nodes: Sequence[tuple[Any, Arithmetic]], empty: DataFrame) -> bool:
+def _is_lossless(nodes: Sequence[tuple[Any, Arithmetic]], empty: DataFrame) -> bool:
     """Return whether Spark calculates with decimals and keeps all digits after the point."""
     if not nodes:
         return True

@@ -351,7 +351,7 @@ def is_given(table: Any, names: Container[str]) -> bool:
         Names of the given tables, in lower case.
     """
     has_database = table.args.get("db") is not None
-    return not has_database and table.name.lower() in names and not _names_a_query(table)
+    return not has_database and table.name.lower() in names and not _is_with_query(table)
 
 
 def _named(query: Any, tokens: Sequence[Any]) -> dict[str, set[str]]:
@@ -375,7 +375,7 @@ def _named(query: Any, tokens: Sequence[Any]) -> dict[str, set[str]]:
     return named
 
 
-def _names_a_query(table: Any) -> bool:
+def _is_with_query(table: Any) -> bool:
     """Return whether a name is the name of a query in a ``with`` around it."""
     name, own = table.name.lower(), False
     node: Any = table
@@ -435,7 +435,7 @@ def _selects_all(select: Any, table: Any) -> bool:
     """
     for star in select.find_all(exp.Star):
         around = star.find_ancestor(exp.Select)
-        if isinstance(star.parent, exp.Count) or _is_asked_for_rows(around):
+        if isinstance(star.parent, exp.Count) or _is_in_exists(around):
             continue
         owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
         if owner.lower() in _names_of(table) or (not owner and around is select):
@@ -447,18 +447,18 @@ def _names_of(table: Any) -> set[str]:
     """Return the names of a table within a select: its own, and names of parentheses around it."""
     names, node = {table.alias_or_name.lower()}, table.parent
     while node is not None and not isinstance(node, exp.Select):
-        if _renames(node):
+        if _is_alias(node):
             names.add(node.alias.lower())
         node = node.parent
     return names
 
 
-def _renames(node: Any) -> bool:
+def _is_alias(node: Any) -> bool:
     """Return whether a node around a table gives it another name: ``(t) x``, ``(t join u) x``."""
     return bool(node.alias) and not isinstance(node, exp.Table)
 
 
-def _is_asked_for_rows(select: Any) -> bool:
+def _is_in_exists(select: Any) -> bool:
     """Return whether a query is the argument of ``exists (…)``."""
     parent = select.parent
     while isinstance(parent, exp.Subquery | exp.Paren):
@@ -516,7 +516,7 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
 
     All tests are false for null, so they drop rows that an outer join makes up.
     """
-    if not _shows_its_rows(select, table):
+    if not _exposes_rows(select, table):
         return [], False
     where = select.args.get("where")
     if where is None:
@@ -526,7 +526,7 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
     return ([], False) if alias.lower() in others else conditions(where.this, alias, schema)
 
 
-def _shows_its_rows(select: Any, table: Any) -> bool:
+def _exposes_rows(select: Any, table: Any) -> bool:
     """Return whether ``where`` sees all rows of a table, and its columns by their names.
 
     It sees other columns if a column or the table is renamed, or if columns are turned into rows.
@@ -534,7 +534,7 @@ def _shows_its_rows(select: Any, table: Any) -> bool:
     """
     node = table
     while node is not select:
-        if node.args.get("sample") or node.alias_column_names or _renames(node):
+        if node.args.get("sample") or node.alias_column_names or _is_alias(node):
             return False
         if isinstance(node, exp.TableSample) or getattr(node, "kind", "") in ("SEMI", "ANTI"):
             return False

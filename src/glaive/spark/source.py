@@ -111,7 +111,7 @@ class LanceReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts to read; empty if all rows fail the filters."""
         dataset = open_dataset(self.options)
-        if self._matches_nothing(dataset):
+        if self._is_always_false(dataset):
             return []
         width = frame_row_bytes(dataset, self.options, self.schema.names)
         batch_size = self.options.batch_size or batch_rows(width)
@@ -212,7 +212,7 @@ class LanceReader(DataSourceReader):
             return list(self.schema.names)
         return {name: computed.get(name, quoted_name(name)) for name in self.schema.names}
 
-    def _matches_nothing(self, dataset: LanceDataset) -> bool:
+    def _is_always_false(self, dataset: LanceDataset) -> bool:
         from glaive.expr.filters import bind_filter
         from glaive.scan.projection import SYSTEM_COLUMNS
 
@@ -247,7 +247,7 @@ class PushingReader(LanceReader):
         pushed = push(exact, frame, budget)
         self.pushed = pushed.filters
         try:
-            self._matches_nothing(dataset)
+            self._is_always_false(dataset)
         except FilterError as error:  # too deep or large together with the option's filter
             _log.debug("Spark evaluates all filters: %s", error)
             self.pushed = ()

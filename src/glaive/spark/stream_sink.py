@@ -53,6 +53,7 @@ from glaive.io.access import open_store
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames
+from glaive.spark.frame import BATCH_ROWS
 from glaive.spark.options import StreamOptions
 from glaive.spark.versions import DataSourceStreamArrowWriter
 from glaive.spark.writer import (
@@ -119,8 +120,6 @@ def application_id(
 # Tasks write the rows of a batch to data files that no version refers to. The commit reads them
 # from there, so messages of the tasks carry only their paths. Then it removes the files.
 
-_BATCH_ROWS = 64 * 1024
-
 
 def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, where: str) -> None:
     """Check that keys and order are columns of the stream.
@@ -176,8 +175,8 @@ def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchRea
     view = staged.take(None)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(kept), _BATCH_ROWS):
-            yield from take(view, kept[start : start + _BATCH_ROWS]).to_batches()
+        for start in range(0, len(kept), BATCH_ROWS):
+            yield from take(view, kept[start : start + BATCH_ROWS]).to_batches()
 
     return pa.RecordBatchReader.from_batches(view.schema, batches())
 

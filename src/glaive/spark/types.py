@@ -436,12 +436,12 @@ def values_by_column(values: Mapping[Any, str], names: Sequence[str]) -> Mapping
     for given, value in values.items():
         column = given if given in names else lower.get(str(given).lower(), given)
         if column in found:
-            raise two_values(column, given)
+            raise repeated_column(column, given)
         found[column] = value
     return found
 
 
-def two_values(column: str, name: str) -> OptionError:
+def repeated_column(column: str, name: str) -> OptionError:
     """Return the error for a column that is set twice."""
     return OptionError(
         f"the column {column!r} gets two values, the second by the name {name!r}. Names match "

@@ -51,11 +51,11 @@ from glaive.spark.types import (
     matching,
     refuse_same_without_case,
     refuse_unassignable,
+    repeated_column,
     spark_arrow_schema,
     stored_schema,
     stored_types,
     to_spark,
-    two_values,
     without_case,
 )
 from glaive.table.refs import branch_of
@@ -814,7 +814,7 @@ class MergeBuilder:
                 if column is None:
                     raise ColumnNotFoundError.among(name, names, where=where)
                 if column in values:
-                    raise two_values(column, name)
+                    raise repeated_column(column, name)
                 values[column] = value
             action = replace(clause.action, columns=tuple(values))
             resolved.append(replace(clause, action=action, values=values))
