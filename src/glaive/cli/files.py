@@ -34,10 +34,8 @@ _KIND = click.Choice(sorted(set(KINDS.values())))
 @click.argument("source")
 @click.argument("target")
 @storage_option
-@click.option(
-    "--from", "source_kind", type=_KIND, help="Format of SOURCE. Default: from its suffix."
-)
-@click.option("--to", "target_kind", type=_KIND, help="Format of TARGET. Default: from its suffix.")
+@click.option("--from", "source_kind", type=_KIND, help="Format of SOURCE. Default: by its suffix.")
+@click.option("--to", "target_kind", type=_KIND, help="Format of TARGET. Default: by its suffix.")
 @options_of(SCAN, "columns", "filter")
 @click.option("--format-version", help="Format version of a Lance target, such as 2.1.")
 @click.option("--overwrite", is_flag=True, help="Replace a target that exists.")
@@ -134,10 +132,8 @@ def _reader(
     from glaive.ingestion.task import conformed, whole_rows
 
     chosen = kind == "json" and columns is not None  # else an unknown member is an error
-    source_format, files = (
-        format_named(kind, {"ignore_unknown": True} if chosen else {}),
-        _files_of(source),
-    )
+    source_format = format_named(kind, {"ignore_unknown": True} if chosen else {})
+    files = _files_of(source)
     schema = _columns_of(source, files, source_format, columns)
 
     def rows() -> Iterator[pa.RecordBatch]:

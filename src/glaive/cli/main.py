@@ -18,14 +18,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import (
-    discard_unprinted,
-    echo,
-    escape_unencodable,
-    examples,
-    in_lines,
-    public,
-)
+from glaive.cli.output import discard_unprinted, echo, escape_output, examples, in_lines, public
 from glaive.errors import GlaiveError
 
 _MODULES = {
@@ -188,7 +181,7 @@ def main() -> None:
     """Run the command line; exit silently if the reader of the output pipe has ended."""
     sys.excepthook = print_traceback
     warnings.showwarning = _show_warning
-    escape_unencodable()
+    escape_output()
     try:
         cli(prog_name="glaive")
     except BrokenPipeError:

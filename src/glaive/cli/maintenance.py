@@ -207,9 +207,7 @@ BAR_WIDTH = 20
     versioned=True,
 )
 @options_of(SCAN, "columns")
-@options_of(
-    SCAN, "limit", flags=["--rows"], default=100_000, show_default=True, help="Rows to write."
-)
+@options_of(SCAN, "limit", flags=["--rows"], default=100_000, show_default=True, help="Rows used.")
 def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
     """Write the first rows of each column of DATASET with each encoding, and read them back.
 

@@ -64,7 +64,7 @@ def public(text: object) -> str:
     return GlaiveError.without_secrets(str(text))
 
 
-def escape_unencodable() -> None:
+def escape_output() -> None:
     """Escape characters that the encoding of an output stream lacks.
 
     Examples are a terminal in Latin-1, or a pipe on Windows. Bytes in file names that are invalid

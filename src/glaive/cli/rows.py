@@ -155,8 +155,7 @@ def search(
 def _only_column(at: LanceDataset, types: tuple[str, ...]) -> str:
     names = [field.name for field in at.schema if str(field.type).startswith(types)]
     if len(names) != 1:
-        known = f"name one of {', '.join(names)}" if names else "the dataset has none to search"
-        raise click.UsageError(f"--column: {known}")
+        raise click.UsageError(f"--column: name one of {', '.join(names) or '(no column fits)'}")
     return str(names[0])
 
 

@@ -48,9 +48,7 @@ MESSAGE = "__lance_commit_message"
 
 
 @command("glaive history flights.lance", "glaive history flights.lance -n 3 --json | jq .operation")
-@click.option(
-    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="Maximum commits."
-)
+@click.option("-n", "--limit", default=20, type=click.IntRange(1), help="Commits; default: 20.")
 def history(newest: LanceDataset, *, limit: int, as_json: bool) -> None:
     """List the newest commits of DATASET, the newest first."""
     tags: dict[int, list[str]] = {}
