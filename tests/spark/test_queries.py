@@ -189,33 +189,6 @@ def test_a_dataset_is_named_by_its_path_or_with_options(spark: SparkSession, uri
     assert older.collect()[0].m == 2
 
 
-@pytest.mark.parametrize(
-    ("statement", "kind"),
-    [
-        ("delete from s where id = 1", "DELETE"),
-        ("merge into s using x on s.id = x.id when matched then delete", "MERGE"),
-        ("insert into s select 1", "INSERT"),
-        ("create table x using lance as select 1", "CREATE"),
-        ("optimize s", "COMMAND"),
-        ("delete from lance.`/data/s.lance`", "DELETE"),
-    ],
-)
-def test_statements_that_spark_cannot_run_name_what_can(
-    spark: SparkSession, sales: str, statement: str, kind: str
-) -> None:
-    with pytest.raises(OptionError, match=rf"cannot run {kind} on .*glaive\.spark\.LanceTable"):
-        glaive.spark.sql(spark, statement, s=sales)
-
-
-@pytest.mark.parametrize(
-    "table", ["s version as of 1", "s timestamp as of '2026-01-01' t", "lance.`/s` version as of 1"]
-)
-def test_versions_are_options_of_the_dataset(spark: SparkSession, sales: str, table: str) -> None:
-    name = "t" if "lance" in table else "s"
-    with pytest.raises(OptionError, match=rf"AS OF.* {name}=\{{'uri': …, 'version': 3\}}.*'asof'"):
-        glaive.spark.sql(spark, f"select * from {table}", s=sales)
-
-
 @pytest.mark.parametrize("version", ["", " version as of 1"])
 @pytest.mark.parametrize("place", ["other.cat", "other.lance", "nowhere"])
 def test_tables_of_other_catalogs_and_databases_are_those_of_spark(

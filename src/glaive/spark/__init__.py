@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from glaive.spark.frame_writing import write
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import ensure_java, register, session
-    from glaive.spark.queries import sql
+    from glaive.spark.statements import sql
 
 __all__ = [
     "LanceTable",
@@ -45,7 +45,7 @@ _HOMES = {
     "register": "launch",
     "register_view": "api",
     "session": "launch",
-    "sql": "queries",
+    "sql": "statements",
     "write": "frame_writing",
 }
 

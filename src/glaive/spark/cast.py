@@ -169,6 +169,9 @@ class _Caster:
         wrong = pc.index(equal, False).as_py()
         if wrong >= 0:
             raise self.wrong_length(array[wrong], size, row=wrong)
+        if array.null_count == len(array):  # pyarrow's cast of lists without values crashes
+            missing: pa.Array[Any] = pa.nulls(len(array), data_type)
+            return missing
         if not pa.types.is_fixed_size_list(array.type):
             array = array.cast(pa.list_(array.type.value_field, size))
         values = array.values.slice(array.offset * size, len(array) * size)

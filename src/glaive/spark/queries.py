@@ -7,7 +7,6 @@ frames.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,6 +46,8 @@ from glaive.spark.cast import LONG_DIGITS
 from glaive.spark.failures import as_glaive_errors, naming_columns
 from glaive.spark.filters import Frame, push
 from glaive.spark.frame import frame_schema, open_dataset, pinned, stored_paths
+from glaive.spark.grammar import Table, Words, version_after, with_versions
+from glaive.spark.named_tables import NamedTables
 from glaive.spark.options import Options, absolute, from_spark, spark_texts
 from glaive.spark.planned_scan import (
     AGGREGATE_SETTING,
@@ -62,6 +63,7 @@ from glaive.spark.query_tables import (
     TableUse,
     clause,
     column_path,
+    conditions,
     is_given,
     select_span,
     table_uses,
@@ -555,59 +557,73 @@ MAY_DIFFER = {
 """Signs that Spark may parse differently than sqlglot, and the settings that decide."""
 
 
-def sql(
-    spark: SparkSession, query: str, **tables: str | os.PathLike[str] | Mapping[str, Any]
-) -> DataFrame:
-    """Run a query over datasets. Spark reads only the columns and rows that it needs.
+def run_query(tables: NamedTables, query: str) -> DataFrame:
+    """Run a query.
 
     Parameters
     ----------
-    query
-        A query in Spark's SQL. Other names than in ``tables`` are Spark's views and tables. A path
-        may also name a dataset: ``lance.`/data/flights.lance` ``.
     tables
-        Path or URI of each dataset by its name in the query, or a mapping of ``uri`` and options
-        of :func:`read`: ``flights={"uri": "flights.lance", "version": 3}``.
+        The tables that the query may name.
+    query
+        The text of the query.
 
     Raises
     ------
-    MissingDependencyError
-        sqlglot is not installed.
     OptionError
-        The statement changes a dataset. The message says what to call instead.
-    DatasetNotFoundError, NotFoundError
-        The dataset or the version is missing.
-    ColumnNotFoundError
-        A column of the query is missing.
-
-    Notes
-    -----
-    glaive evaluates comparisons with constants in ``where`` if it selects exactly the rows that
-    Spark would select. If a query needs only the number of rows of a table, as
-    ``select count(*)`` does, glaive takes the number from the metadata.
-
-    Examples
-    --------
-    >>> glaive.spark.sql(spark, "SELECT carrier, count(*) FROM f GROUP BY carrier", f="f.lance")
+        The text is not one query.
     """
+    spark = tables.spark
+    query = with_versions(query)
     statement = _parsed(query)
-    given = {name.lower(): _read_options(name, table) for name, table in tables.items()}
-    if len(given) < len(tables):
-        raise OptionError(
-            "tables: names that differ in nothing but case are one name in Spark's SQL, found "
-            f"{', '.join(sorted(tables))}. Give each dataset a name of its own"
-        )
+    given = dict(tables.given)
     if not isinstance(statement, exp.Query):
-        _refuse_statement(statement, query, given)
+        if any(tables.knows(Table(_parts(node))) for node in statement.find_all(exp.Table)):
+            raise OptionError(
+                f"query: expected a query, found {type(statement).__name__.upper()}. Write WITH "
+                "after INSERT INTO and the table, or within USING (…)"
+            )
         with as_glaive_errors():
             return spark.sql(query)
     try:
-        pieces, frames, columns = _with_frames(spark, query, statement, given)
+        pieces, frames, columns = _with_frames(tables, query, statement, given)
     except RecursionError:
         raise _too_deep() from None
     names = {one.alias_or_name.lower() for one in statement.find_all(exp.Table)}
     with naming_columns(columns, "the query", names), as_glaive_errors():
         return spark.sql(pieces, **frames)
+
+
+def exact_filter(
+    tables: NamedTables, dataset: LanceDataset, alias: str, condition: str
+) -> str | None:
+    """Return a filter that selects exactly the rows for which a condition of Spark is true.
+
+    Parameters
+    ----------
+    alias
+        Qualifier of columns of the dataset.
+
+    Returns
+    -------
+    str or None
+        ``None`` if only Spark can evaluate the condition.
+    """
+    spark = tables.spark
+    if _may_differ(spark, condition) or is_set(spark, "spark.sql.caseSensitive"):
+        return None
+    try:
+        parsed = sqlglot.parse_one(condition, dialect="spark")
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return None
+    whole = Options(uri=dataset.uri)
+    schema = spark_schema(frame_schema(dataset, whole))
+    tests, decided = conditions(parsed, alias, schema)
+    if not decided or parsed.find(exp.Query) is not None:
+        return None
+    stored = stored_paths(dataset, whole)
+    frame = Frame(schema, stored, dataset.lance_schema, dataset.scanner().projected_schema)
+    pushed = push(tests, frame)
+    return _conjunction(pushed.filters) if pushed.complete else None
 
 
 def tables_in(query: str) -> set[str]:
@@ -646,24 +662,61 @@ def _too_deep() -> OptionError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query names a table: the position of its name, and the alias that it needs."""
+
+    start: int
+    stop: int
+    alias: str = ""
+
+
+def _parts(node: Any) -> tuple[str, ...]:
+    return tuple(part.name for part in node.parts) or ("",)
+
+
+def _places(
+    tables: NamedTables, query: str, statement: Any, given: dict[str, dict[str, Any]]
+) -> tuple[dict[int, Place], dict[int, str]]:
+    """Find the tables of a query by the identity of their nodes: their places, and names of tables
+    beside the given ones, whose options are added to ``given``.
+    """
+    places: dict[int, Place] = {}
+    named: dict[int, str] = {}
+    read: Words | None = None
+    for node in statement.find_all(exp.Table):
+        parts = node.parts
+        if not parts or any("start" not in part.meta for part in parts):
+            continue
+        table = Table(_parts(node))
+        if not tables.knows(table) or (len(parts) == 1 and not is_given(node, given)):
+            continue
+        stop = parts[-1].meta["end"] + 1
+        if node.args.get("version"):
+            read = read or Words.of(query)
+            at = next((n for n, word in enumerate(read.words) if word.start >= stop), 0)
+            after, version = version_after(read, at)
+            if version is not None:
+                table, stop = replace(table, version=version), read.words[after - 1].stop
+        has_alias = node.alias or _is_sampled(node) or table.parts[0].lower() == "lance"
+        alias = "" if has_alias else f" AS {quoted_name(parts[-1].name)}"
+        places[id(node)] = Place(parts[0].meta["start"], stop, alias)
+        if len(parts) > 1 or table.version is not None:
+            named[id(node)] = name = f"{'.'.join(table.parts)} {table.version}"
+            if name not in given:
+                given[name] = tables.options(table)
+    return places, named
+
+
 def _with_frames(
-    spark: SparkSession, query: str, statement: Any, given: dict[str, dict[str, Any]]
+    tables: NamedTables, query: str, statement: Any, given: dict[str, dict[str, Any]]
 ) -> tuple[str, dict[str, Any], list[str]]:
     """Return the query with a placeholder per table, the frames, and columns of all datasets."""
-    by_path: dict[int, str] = {}
-    for table in statement.find_all(exp.Table):
-        is_path = table.db.lower() == "lance" and "start" in table.this.meta and not table.catalog
-        if table.args.get("version") and (is_path or is_given(table, given)):
-            raise OptionError(
-                f"query: Spark cannot select versions of Lance datasets with AS OF. Name the "
-                f"dataset and its version: {_identifier(table)}={{'uri': …, 'version': 3}}, or "
-                "'asof', 'tag' or 'branch'"
-            )
-        if is_path:
-            name = f"lance.{table.name}"
-            given.setdefault(name, {"uri": table.name})
-            by_path[id(table)] = name
-    sources = {name: _open(options) for name, options in given.items()}
+    spark = tables.spark
+    places, by_path = _places(tables, query, statement, given)
+    used = {node.name.lower() for node in statement.find_all(exp.Table) if id(node) in places}
+    used.update(by_path.values())
+    sources = {name: _open(options) for name, options in given.items() if name in used}
     schemas = {name: schema for name, (_, schema, _) in sources.items()}
     uses = table_uses(statement, query, schemas, by_path)
     if _may_differ(spark, query) or _mixes_names(spark, statement, schemas):
@@ -671,7 +724,7 @@ def _with_frames(
     frames: dict[str, Any] = {}
     known: dict[object, str] = {}
     pieces, done = [], 0
-    for use in sorted(uses, key=lambda use: use.table.this.meta["start"]):
+    for use in sorted(uses, key=lambda use: places[id(use.table)].start):
         # Spark runs equal parts of a query once, if they read the same frame.
         equal = use.name, use.columns, repr(use.tests)
         placeholder = known.setdefault(equal, f"glaive_{len(frames)}")
@@ -685,13 +738,9 @@ def _with_frames(
             continue
         if placeholder not in frames:
             frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
-        start = use.table.this.meta["start"]
-        if id(use.table) in by_path:
-            start = use.table.args["db"].meta["start"]
-        pieces += [_escaped(query[done:start]), f"{{{placeholder}}}"]
-        done = use.table.this.meta["end"] + 1
-        if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
-            pieces.append(f" AS {quoted_name(use.table.name)}")
+        place = places[id(use.table)]
+        pieces += [_escaped(query[done : place.start]), f"{{{placeholder}}}", place.alias]
+        done = place.stop
     columns = [column for schema in schemas.values() for column in schema.names]
     return "".join([*pieces, _escaped(query[done:])]), frames, columns
 
@@ -713,27 +762,9 @@ def _mixes_names(spark: SparkSession, statement: Any, schemas: Mapping[str, Any]
     return len({name.lower() for name in names}) < len(names)
 
 
-def _identifier(table: Any) -> str:
-    """Return the name of a table; ``t`` for a path."""
-    name: str = table.name
-    return name if name.isidentifier() else "t"
-
-
 def _is_sampled(table: Any) -> bool:
     """Return whether ``TABLESAMPLE`` follows; an alias must come after it."""
     return bool(table.args.get("sample")) or type(table.parent).__name__ == "TableSample"
-
-
-def _read_options(name: str, table: Any) -> dict[str, Any]:
-    """Return the arguments of :func:`read` for one table."""
-    if isinstance(table, str | os.PathLike):
-        return {"uri": table}
-    if not isinstance(table, Mapping) or "uri" not in table:
-        raise OptionError(
-            f"table {name!r}: expected a path, a URI, or a mapping with 'uri' and options of "
-            f"glaive.spark.read, found {table!r:.80}"
-        )
-    return dict(table)
 
 
 def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
@@ -832,24 +863,3 @@ def _narrowest(schema: Any) -> tuple[str, ...]:
     """Return a column that is cheap to read."""
     narrow = (BooleanType, DateType, NumericType)
     return (min(schema, key=lambda field: not isinstance(field.dataType, narrow)).name,)
-
-
-def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -> None:
-    """Refuse statements that would change one of the datasets.
-
-    Raises
-    ------
-    OptionError
-        Spark's SQL lacks the statement; the message names an alternative.
-    """
-    kind = type(statement).__name__
-    names = {table.name.lower() for table in statement.find_all(exp.Table)}
-    words = {word.strip("`;").lower() for word in query.split()}
-    by_path = any(table.db.lower() == "lance" for table in statement.find_all(exp.Table))
-    using_lance = "using lance" in " ".join(query.lower().split())
-    if not (by_path or using_lance or given.keys() & (names | words)):
-        return
-    raise OptionError(
-        f"Spark's SQL cannot run {kind.upper()} on Lance datasets. Use glaive.spark.write for new "
-        "rows, and the methods of glaive.spark.LanceTable for other changes and for descriptions"
-    )

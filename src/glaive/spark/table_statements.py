@@ -1,0 +1,636 @@
+"""Statements that create, change, describe and maintain tables."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+from pyspark.sql.types import DataType, StructField, StructType
+
+from glaive.dataclass import dataclass
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset
+from glaive.dataset.version import version_as_of
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
+from glaive.spark.api import SparkCatalogue, TableHandle, located
+from glaive.spark.frame import frame_schema
+from glaive.spark.frame_writing import write
+from glaive.spark.grammar import Found, Table, Words, matched, runs
+from glaive.spark.lance_table.reading import files_table
+from glaive.spark.lance_table.rows import arrow_type
+from glaive.spark.lance_table.table import LanceTable
+from glaive.spark.named_tables import NamedTables, latest
+from glaive.spark.options import Options
+from glaive.spark.queries import exact_filter
+from glaive.spark.row_statements import rows_of
+from glaive.spark.types import stored_schema, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# --- Tables and columns -----------------------------------------------------------------
+
+CLUSTER_KEYS: Final = "glaive.cluster_by"
+"""The entry of a table's configuration with the columns of ``CLUSTER BY``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A column of ``CREATE TABLE``."""
+
+    name: str
+    data_type: str
+    nullable: bool
+    comment: str | None
+
+
+def _definitions(texts: Sequence[str]) -> list[Definition]:
+    columns = []
+    for text in texts:
+        words = Words.of(text)
+        found = matched("{name} {type} [NOT NULL] [COMMENT {text}]", words)
+        rules = [word.text for word in words.words[1:] if word.text.upper() in _RULES]
+        if found is None or rules:
+            raise UnsupportedFeatureError(
+                f"column {text!r:.80}: glaive does not know {(rules or [text])[0]!r:.40}. Write a "
+                "column as name type [NOT NULL] [COMMENT 'text']"
+            )
+        columns.append(
+            Definition(found["name"], found["type"], "NOT" not in found, found.get("text"))
+        )
+    return columns
+
+
+_RULES: Final = {"DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "FOREIGN", "REFERENCES"}
+
+
+def _fields(texts: Sequence[str]) -> StructType:
+    """Return columns with their comments in the metadata."""
+    fields = []
+    for one in _definitions(texts):
+        arrow_type("column", one.data_type)  # raises for unknown types
+        parsed = DataType.fromDDL(one.data_type)
+        metadata = {} if one.comment is None else {"comment": one.comment}
+        fields.append(StructField(one.name, parsed, one.nullable, metadata))
+    return StructType(fields)
+
+
+def _stored(columns: StructType, vectors: str = "") -> pa.Schema:
+    """Return the types to store, with comments; ``vectors``: entries such as ``emb:128``."""
+    entries = tuple(filter(None, map(str.strip, vectors.split(","))))
+    stored = stored_schema(columns, entries, strict_nullability=True)
+    fields: list[Any] = []
+    for field, one in zip(stored, columns, strict=True):
+        metadata: dict[Any, Any] = {**(field.metadata or {}), **one.metadata}
+        fields.append(field.with_metadata(metadata))
+    return pa.schema(fields)
+
+
+@runs(
+    (
+        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] {table} [{definitions}] (USING "
+        "LANCE|OPTIONS {options}|COMMENT {text}|TBLPROPERTIES {properties}|CLUSTER BY "
+        "{columns})* [AS {query}]"
+    ),
+    by="glaive.spark.write",
+)
+def _create(tables: NamedTables, found: Found) -> DataFrame:
+    table, query = found["table"], found.get("query")
+    if (query is None) == ("definitions" not in found):
+        raise OptionError("CREATE TABLE: expected either columns in brackets, or AS and a query")
+    if "REPLACE" in found and "EXISTS" in found:
+        raise OptionError("CREATE TABLE: OR REPLACE and IF NOT EXISTS exclude each other")
+    keys = found.get("columns", [])
+    frame = rows_of(tables, query) if query else None
+    if frame is None:
+        columns = _fields(found["definitions"])
+        frame = tables.spark.createDataFrame([], columns)
+    options: dict[str, Any] = dict(found.get("options", {}))
+    for key in keys:
+        if key not in frame.columns:
+            raise ColumnNotFoundError.among(key, frame.columns, where="CLUSTER BY")
+    at, is_there = _place(tables, table)
+    if is_there and "EXISTS" in found:
+        return tables.nothing()
+    if is_there and "REPLACE" not in found:
+        raise DatasetExistsError(
+            f"{'.'.join(table.parts)}: the table exists. Write CREATE OR REPLACE TABLE, or CREATE "
+            "TABLE IF NOT EXISTS"
+        )
+    mode: Any = "overwrite" if is_there else "errorifexists"
+    if query is None:
+        options["arrow_schema"] = _stored(columns, options.pop("vector_columns", ""))
+    elif keys:
+        options["cluster_by"] = keys
+    write(frame, mode=mode, **{**at, **options})
+    made = dataset(located(at["uri"]), storage_options=at.get("storage_options"))
+    config = dict(found.get("properties", {}))
+    if "text" in found:
+        config["comment"] = found["text"]
+    if keys:
+        config[CLUSTER_KEYS] = json.dumps(keys)
+    if config:
+        made.update_config(config)
+    return tables.nothing()
+
+
+def _place(tables: NamedTables, table: Table) -> tuple[dict[str, Any], bool]:
+    """Return where a table is or will be, as arguments of a write, and whether it exists."""
+    try:
+        at = tables.options(table)
+    except DatasetNotFoundError:
+        return tables.options(table, create=True), False
+    storage = at.get("storage_options") or {}
+    return at, LanceTable.isLanceTable(tables.spark, at["uri"], **storage)
+
+
+@runs("CREATE TABLE {table} SHALLOW CLONE {origin}", by="shallowClone")
+def _clone(tables: NamedTables, found: Found) -> DataFrame:
+    options = tables.options(found["origin"])
+    origin = tables.lance_table(Table(found["origin"].parts))
+    at, _ = _place(tables, found["table"])
+    number = _version_number(origin, options) if found["origin"].version else None
+    origin.shallowClone(at["uri"], number)
+    return tables.nothing()
+
+
+def _version_number(table: LanceTable, options: Mapping[str, Any]) -> int:
+    """Return the version that options of a read choose."""
+    dataset = latest(table)
+    if "tag" in options:
+        return int(dataset.tags.list()[options["tag"]]["version"])
+    if "asof" in options:
+        return version_as_of(dataset.store, options["asof"])
+    return int(options.get("version", dataset.version))
+
+
+@runs("DROP TABLE [IF EXISTS] {table}", by="glaive.LanceDataset.drop")
+def _drop(tables: NamedTables, found: Found) -> DataFrame:
+    table, may_be_missing = found["table"], "EXISTS" in found
+    place = tables.catalogue_of(table)
+    try:
+        at = tables.options(table)
+    except DatasetNotFoundError:
+        if may_be_missing:
+            return tables.nothing()
+        raise
+    if place is not None:
+        import lance_namespace as interface
+
+        place[0].namespace_client.drop_table(interface.DropTableRequest(id=place[1]))
+    else:
+        LanceDataset.drop(
+            located(at["uri"]), at.get("storage_options"), ignore_not_found=may_be_missing
+        )
+    return tables.nothing()
+
+
+@runs("ALTER TABLE {table} ADD (COLUMN|COLUMNS) ({definitions}|{definition})", by="addColumns")
+def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    texts = found.get("definitions")
+    if texts is None:
+        words = Words.of(found["definition"])
+        texts = words.parts(0, len(words.words))
+    columns = _fields(texts)
+    for field in columns:
+        if not field.nullable:
+            raise SchemaError(
+                f"column {field.name!r}: rows of the table get null. Add it without NOT NULL, set "
+                "its values, then write ALTER COLUMN … SET NOT NULL"
+            )
+    target.addColumns(_stored(columns))
+    return tables.nothing()
+
+
+@runs(
+    "ALTER TABLE {table} DROP (COLUMN|COLUMNS) [IF EXISTS] ({columns}|{column})", by="dropColumns"
+)
+def _drop_columns(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    given = found.get("columns", [found.get("column")])
+    if "EXISTS" in found:
+        names = latest(target).lance_schema.names
+        given = [name for name in given if name in names]
+    if given:
+        target.dropColumns(*given)
+    return tables.nothing()
+
+
+@runs("ALTER TABLE {table} RENAME COLUMN {column} TO {new}", by="renameColumn")
+def _rename_column(tables: NamedTables, found: Found) -> DataFrame:
+    tables.lance_table(found["table"]).renameColumn(found["column"], found["new"])
+    return tables.nothing()
+
+
+@runs(
+    (
+        "ALTER TABLE {table} (ALTER|CHANGE) [COLUMN] {column} (TYPE {type}|SET NOT NULL|DROP "
+        "NOT NULL|COMMENT {text})"
+    ),
+    by="alterColumn",
+)
+def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    if "text" in found:
+        values = {"comment": found["text"]}
+        latest(target).update_field_metadata({found["column"]: values})
+    elif "type" in found:
+        target.alterColumn(found["column"], data_type=found["type"])
+    else:
+        target.alterColumn(found["column"], nullable="DROP" in found)
+    return tables.nothing()
+
+
+@runs(
+    "ALTER TABLE {table} SET TBLPROPERTIES {properties}",
+    "ALTER TABLE {table} CLUSTER BY ({columns}|NONE)",
+    "COMMENT ON TABLE {table} IS {text}",
+    by="glaive.LanceDataset.update_config",
+)
+@runs(
+    "ALTER TABLE {table} UNSET TBLPROPERTIES [IF EXISTS] {properties}",
+    by="glaive.LanceDataset.delete_config_keys",
+)
+def _set_properties(tables: NamedTables, found: Found) -> DataFrame:
+    dataset = latest(tables.lance_table(found["table"]))
+    if "UNSET" in found:
+        keys = list(found["properties"])
+        missing = [key for key in keys if key not in dataset.config()]
+        if missing and "EXISTS" not in found:
+            raise OptionError(
+                f"{dataset.uri}: it lacks the property {missing[0]!r:.80}. Write UNSET "
+                "TBLPROPERTIES IF EXISTS, or choose one of SHOW TBLPROPERTIES"
+            )
+        dataset.delete_config_keys([key for key in keys if key not in missing])
+    elif "NONE" in found:
+        dataset.delete_config_keys([CLUSTER_KEYS])
+    elif "columns" in found:
+        for name in found["columns"]:
+            dataset.lance_schema.find(name)
+        dataset.update_config({CLUSTER_KEYS: json.dumps(found["columns"])})
+    elif "COMMENT" in found:
+        dataset.update_config({"comment": found["text"]})
+    else:
+        dataset.update_config(found["properties"])
+    return tables.nothing()
+
+
+# --- Descriptions -----------------------------------------------------------------------
+
+
+@runs("(DESCRIBE|DESC) [TABLE] [EXTENDED] {table}", by="detail")
+def _describe(tables: NamedTables, found: Found) -> DataFrame:
+    dataset = latest(tables.lance_table(found["table"]))
+    comments = {
+        field.name: (field.metadata or {}).get(b"comment", b"").decode() or None
+        for field in dataset.schema
+    }
+    schema = to_spark(frame_schema(dataset, Options(uri=dataset.uri)))
+    rows: list[Any] = [
+        (one.name, one.dataType.simpleString(), comments.get(one.name)) for one in schema
+    ]
+    if "EXTENDED" in found:
+        config = ", ".join(f"{key}={value}" for key, value in sorted(dataset.config().items()))
+        rows += [
+            ("", "", ""),
+            ("# Detailed Table Information", "", ""),
+            ("Provider", "lance", ""),
+            ("Location", dataset.uri, ""),
+            ("Version", str(dataset.version), ""),
+            ("Comment", dataset.config().get("comment", ""), ""),
+            ("Table Properties", f"[{config}]", ""),
+        ]
+    return tables.rows("col_name string, data_type string, comment string", *rows)
+
+
+@runs("SHOW COLUMNS (IN|FROM) {table}", by="toDF")
+def _show_columns(tables: NamedTables, found: Found) -> DataFrame:
+    names = latest(tables.lance_table(found["table"])).lance_schema.names
+    return tables.rows("col_name string", *([name] for name in names))
+
+
+@runs("SHOW TBLPROPERTIES {table} [{properties}]", by="detail")
+def _show_properties(tables: NamedTables, found: Found) -> DataFrame:
+    config = latest(tables.lance_table(found["table"])).config()
+    wanted = found.get("properties") or config
+    rows = [(key, config.get(key)) for key in sorted(wanted)]
+    return tables.rows("key string, value string", *rows)
+
+
+def _catalogue(tables: NamedTables, found: Found) -> SparkCatalogue:
+    first, *rest = found["catalogue"].parts
+    base = tables.catalogues[first.lower()]
+    return replace(base, namespace=(*base.namespace, *rest))
+
+
+@runs("SHOW TABLES (IN|FROM) {catalogue} [[LIKE] {text}]", by="catalog")
+def _show_tables(tables: NamedTables, found: Found) -> DataFrame:
+    names = _catalogue(tables, found).list_tables()
+    pattern = found.get("text", "*").lower().replace("%", "*")
+    namespace = ".".join(found["catalogue"].parts)
+    rows = [(namespace, name, False) for name in names if fnmatchcase(name.lower(), pattern)]
+    return tables.rows("namespace string, tableName string, isTemporary boolean", *rows)
+
+
+@runs("SHOW (SCHEMAS|DATABASES|NAMESPACES) (IN|FROM) {catalogue}", by="catalog")
+def _show_schemas(tables: NamedTables, found: Found) -> DataFrame:
+    names = _catalogue(tables, found).list_namespaces()
+    return tables.rows("namespace string", *([name] for name in names))
+
+
+@runs(
+    "CREATE (SCHEMA|DATABASE|NAMESPACE) [IF NOT EXISTS] {catalogue}",
+    "DROP (SCHEMA|DATABASE|NAMESPACE) [IF EXISTS] {catalogue}",
+    by="catalog",
+)
+def _change_schema(tables: NamedTables, found: Found) -> DataFrame:
+    import lance_namespace as interface
+
+    catalogue, may_skip = _catalogue(tables, found), "EXISTS" in found
+    path = list(catalogue.namespace)
+    client = catalogue.namespace_client
+    if "CREATE" in found:
+        mode = "exist_ok" if may_skip else "create"
+        client.create_namespace(interface.CreateNamespaceRequest(id=path, mode=mode))
+    else:
+        mode = "skip" if may_skip else "fail"
+        client.drop_namespace(interface.DropNamespaceRequest(id=path, mode=mode))
+    return tables.nothing()
+
+
+@runs("(DESCRIBE|DESC) HISTORY {table} [LIMIT {number}]", by="history")
+def _history(tables: NamedTables, found: Found) -> DataFrame:
+    limit = found.get("number")
+    return tables.lance_table(found["table"]).history(None if limit is None else int(limit))
+
+
+@runs("(DESCRIBE|DESC) DETAIL {table}", by="detail")
+def _detail(tables: NamedTables, found: Found) -> DataFrame:
+    return tables.lance_table(found["table"]).detail()
+
+
+# --- Upkeep -----------------------------------------------------------------------------
+
+
+def _metrics(tables: NamedTables, target: LanceTable, counts: Mapping[str, int]) -> DataFrame:
+    """Return the path of a table, and counts in a struct."""
+    members = ", ".join(f"{name}: bigint" for name in counts)
+    uri = latest(target).uri
+    return tables.rows(f"path string, metrics struct<{members}>", (uri, tuple(counts.values())))
+
+
+@runs("OPTIMIZE {table} [FULL] [WHERE {condition}] [ZORDER BY {columns}]", by="optimize")
+def _optimize(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    dataset, builder = latest(target), target.optimize()
+    if "condition" in found:
+        only = exact_filter(tables, dataset, found["table"].parts[-1], found["condition"])
+        if only is None:
+            raise OptionError(
+                f"OPTIMIZE … WHERE {found['condition']}: expected comparisons of columns with "
+                "constants. Leave other conditions out"
+            )
+        builder = builder.where(only)
+    if "columns" in found:
+        return _metrics(tables, target, builder.executeZOrderBy(*found["columns"]))
+    keys = json.loads(dataset.config().get(CLUSTER_KEYS, "[]"))
+    if "FULL" in found:
+        if not keys:
+            raise OptionError(
+                f"OPTIMIZE … FULL: {dataset.uri} has no columns to cluster by. Set them with ALTER "
+                "TABLE … CLUSTER BY (…), or write ZORDER BY (…)"
+            )
+        return _metrics(tables, target, builder.executeClusterBy(*keys))
+    return _metrics(tables, target, builder.executeCompaction())
+
+
+@runs("VACUUM {table} [RETAIN {number} HOURS] [DRY RUN]", by="vacuum")
+def _vacuum(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    hours = None if "number" not in found else float(found["number"])
+    if "DRY" in found:
+        return target.vacuum(hours, dryRun=True)
+    return _metrics(tables, target, target.vacuum(hours))
+
+
+@runs("RESTORE [TABLE] {table} [TO {version}]", by="restoreToVersion")
+def _restore(tables: NamedTables, found: Found) -> DataFrame:
+    table = found["table"]
+    target = tables.lance_table(Table(table.parts))
+    version = found.get("version") or table.version
+    if version is None:
+        raise OptionError(
+            "RESTORE: the version is missing. Write RESTORE TABLE t TO VERSION AS OF 3"
+        )
+    number = _version_number(target, tables.options(Table(table.parts, version)))
+    old = _file_sizes(target)
+    target.restoreToVersion(number)
+    new = _file_sizes(target)
+    removed, restored = old.keys() - new.keys(), new.keys() - old.keys()
+    return tables.counts(
+        table_size_after_restore=sum(new.values()),
+        num_of_files_after_restore=len(new),
+        num_removed_files=len(removed),
+        num_restored_files=len(restored),
+        removed_files_size=sum(old[path] for path in removed),
+        restored_files_size=sum(new[path] for path in restored),
+    )
+
+
+def _file_sizes(target: LanceTable) -> dict[str, int]:
+    files = files_table(latest(target).manifest).to_pylist()
+    return {file["path"]: file["size_in_bytes"] or 0 for file in files if file["kind"] == "data"}
+
+
+# --- Indices, tags, branches ------------------------------------------------------------
+
+
+@runs(
+    (
+        "CREATE [OR REPLACE] INDEX [IF NOT EXISTS] {name} ON [TABLE] {table} [USING {kind}] "
+        "{columns} [(OPTIONS|WITH) {options}]"
+    ),
+    ("ALTER TABLE {table} CREATE INDEX {name} USING {kind} {columns} [WITH {options}]"),
+    by="createIndex",
+)
+def _create_index(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    columns, name = found["columns"], found["name"]
+    if len(columns) != 1:
+        raise OptionError(f"CREATE INDEX: expected one column, found {', '.join(columns)}")
+    there = {index.name for index in latest(target).describe_indices()}
+    if name in there and "EXISTS" in found:
+        return tables.nothing()
+    options: dict[str, Any] = {key: _typed(text) for key, text in found.get("options", {}).items()}
+    kind = found.get("kind", "btree").lower()
+    counts = target.createIndex(columns[0], kind, name, replace="REPLACE" in found, **options)
+    return tables.counts(**counts)
+
+
+def _typed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@runs("DROP INDEX [IF EXISTS] {name} ON [TABLE] {table}", by="dropIndex")
+def _drop_index(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    there = {index.name for index in latest(target).describe_indices()}
+    if found["name"] in there or "EXISTS" not in found:
+        target.dropIndex(found["name"])
+    return tables.nothing()
+
+
+@runs("SHOW (INDEX|INDEXES|INDICES) (IN|ON|FROM) {table}", by="indices")
+def _show_indices(tables: NamedTables, found: Found) -> DataFrame:
+    return tables.lance_table(found["table"]).indices()
+
+
+@runs(
+    ("CREATE [OR REPLACE] TAG [IF NOT EXISTS] {name} ON {table} [AS OF VERSION {number}]"),
+    (
+        "ALTER TABLE {table} CREATE [OR REPLACE] (TAG|BRANCH) [IF NOT EXISTS] {name} [AS OF "
+        "VERSION {number}]"
+    ),
+    by="createTag",
+)
+@runs("CREATE BRANCH [IF NOT EXISTS] {name} ON {table} [AS OF VERSION {number}]", by="createBranch")
+@runs(
+    "DROP TAG [IF EXISTS] {name} ON {table}",
+    "ALTER TABLE {table} DROP (TAG|BRANCH) [IF EXISTS] {name}",
+    by="deleteTag",
+)
+@runs("DROP BRANCH [IF EXISTS] {name} ON {table}", by="glaive.LanceDataset.branches")
+def _change_ref(tables: NamedTables, found: Found) -> DataFrame:
+    target, name = tables.lance_table(found["table"]), found["name"]
+    dataset = latest(target)
+    refs: Any = dataset.tags if "TAG" in found else dataset.branches
+    is_there = name in refs.list()
+    if "EXISTS" in found and is_there == ("CREATE" in found):
+        return tables.nothing()
+    version = int(found["number"]) if "number" in found else dataset.version
+    if "CREATE" not in found:
+        refs.delete(name)
+    elif "BRANCH" in found:
+        target.createBranch(name, version)
+    elif is_there and "REPLACE" in found:
+        dataset.tags.update(name, version)
+    else:
+        target.createTag(name, version)
+    return tables.nothing()
+
+
+@runs("SHOW (TAGS|BRANCHES|REFS) (IN|ON|FROM) {table}", by="refs")
+def _show_refs(tables: NamedTables, found: Found) -> DataFrame:
+    refs = tables.lance_table(found["table"]).refs()
+    kind = "tag" if "TAGS" in found else "branch"
+    return refs if "REFS" in found else refs.where(F.col("kind") == kind)
+
+
+# --- Procedures -------------------------------------------------------------------------
+
+PROCEDURES: Final = (
+    "addColumns",
+    "alterColumn",
+    "changes",
+    "createBranch",
+    "createIndex",
+    "createTag",
+    "deleteTag",
+    "dropColumns",
+    "dropDuplicates",
+    "dropIndex",
+    "export",
+    "files",
+    "fragments",
+    "indices",
+    "optimizeIndices",
+    "publish",
+    "refs",
+    "renameColumn",
+    "restoreToTimestamp",
+    "restoreToVersion",
+    "sample",
+    "search",
+    "searchText",
+    "shallowClone",
+    "vacuum",
+)
+"""The methods of ``LanceTable`` that ``CALL`` runs."""
+
+
+@runs("CALL lance.system.{name} {arguments}", by="LanceTable")
+def _call(tables: NamedTables, found: Found) -> DataFrame:
+    methods = {_plain(name): name for name in PROCEDURES}
+    name = methods.get(_plain(found["name"]))
+    if name is None:
+        close = get_close_matches(_plain(found["name"]), methods, 1, 0)
+        raise OptionError(
+            f"CALL: lance.system has no procedure {found['name']!r:.60}. The closest one is "
+            f"{snake(methods[close[0]])}"
+        )
+    signature = inspect.signature(getattr(LanceTable, name))
+    spelled = {_plain(parameter): parameter for parameter in signature.parameters}
+    positional, named = list[Any](), dict[str, Any]()
+    for text in found["arguments"]:
+        given = matched("{name} => {expression}", Words.of(text))
+        value = tables.value(text if given is None else given["expression"])
+        if given is None:
+            positional.append(value)
+        else:
+            key = _plain(given["name"])
+            named[spelled.get(key, given["name"])] = value
+    table = named.pop("table", None) or (positional.pop(0) if positional else None)
+    if not isinstance(table, str):
+        raise OptionError(
+            f"CALL: expected the table as the first argument, such as 'orders', found {table!r:.60}"
+        )
+    target = tables.lance_table(_table_in(tables, table))
+    try:
+        signature.bind(target, *positional, **named)
+    except TypeError as error:
+        raise OptionError(f"CALL lance.system.{snake(name)}: {error}") from error
+    result = getattr(target, name)(*positional, **named)
+    if isinstance(result, TableHandle):
+        return tables.rows("path string", [latest(result).uri])
+    if isinstance(result, int):
+        return tables.counts(version=result)
+    if isinstance(result, Mapping):
+        return tables.counts(**result)
+    return tables.nothing() if result is None else result
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def snake(name: str) -> str:
+    """Return the name of a procedure for the name of a method."""
+    return re.sub("(?=[A-Z])", "_", name).lower()
+
+
+def _table_in(tables: NamedTables, text: str) -> Table:
+    """Return the table that a string names; other strings than known names are paths."""
+    found = matched("{table}", Words.of(text)) if "/" not in text or "`" in text else None
+    if found is not None and tables.knows(found["table"]):
+        table: Table = found["table"]
+        return table
+    return Table(("lance", text))
