@@ -18,7 +18,12 @@ from glaive.table.cleanup import Selection
 from glaive.table.commit import draft_of
 from glaive.table.deletions import add_deletions
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
-from glaive.table.index_coverage import REUSE_INDEX, append_remapping, covered_fragments, followed
+from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    after_remapping,
+    append_remapping,
+    covered_fragments,
+)
 from glaive.table.operations.create_index import CreateIndex, after_merge
 from glaive.table.operations.merge import DataReplacement
 from glaive.table.operations.update import Update
@@ -40,8 +45,8 @@ def test_a_version_of_the_very_time_that_is_asked_for_stays() -> None:
     limit = datetime(2026, 5, 1, tzinfo=UTC)
     nothing: frozenset[int] = frozenset()
     selection = Selection(frozenset([1]), nothing, nothing, nothing, limit)
-    assert selection.judge(1, limit) == "keep"
-    assert selection.judge(1, limit - timedelta(microseconds=1)) == "delete"
+    assert selection.decide(1, limit) == "keep"
+    assert selection.decide(1, limit - timedelta(microseconds=1)) == "delete"
 
 
 def test_a_changed_row_behind_the_last_one_is_damage() -> None:
@@ -129,8 +134,8 @@ def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_t
 
     index = table_pb2.IndexMetadata(name="of rows", fields=[0])
     index.fragment_bitmap = b":0\0\0\1\0\0\0\0\0\0\0\x10\0\0\0\0\0"  # fragment 0
-    assert followed([index, entry(0)])[0] != index
-    assert followed([index, entry(1)]) == [index, entry(1)]
+    assert after_remapping([index, entry(0)])[0] != index
+    assert after_remapping([index, entry(1)]) == [index, entry(1)]
     assert append_remapping(entry(0), [entry(0)]) is not None
     assert append_remapping(entry(0), [entry(1)]) is None
 

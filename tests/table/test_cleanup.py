@@ -24,7 +24,7 @@ from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
 from glaive.process import Clock, replaced_clock
 from glaive.table.cleanup import (
-    HERE,
+    IN_PROCESS,
     CleanupPlan,
     CleanupPolicy,
     CleanupWork,
@@ -46,7 +46,7 @@ from .places import StaleListing, append, create, overwrite
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
 
 
-@pytest.fixture(params=[HERE, InPieces()], ids=["whole", "in pieces"])
+@pytest.fixture(params=[IN_PROCESS, InPieces()], ids=["whole", "in pieces"])
 def work(request: pytest.FixtureRequest) -> CleanupWork:
     """Where parts of a clean-up run."""
     found: CleanupWork = request.param

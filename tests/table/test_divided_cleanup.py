@@ -24,7 +24,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import (
-    HERE,
+    IN_PROCESS,
     CleanupPlan,
     CleanupPolicy,
     CleanupWork,
@@ -164,7 +164,7 @@ def test_files_that_a_version_made_meanwhile_uses_again_stay(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("rel-14")
-@pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("work", [IN_PROCESS, InPieces()], ids=["whole", "in pieces"])
 @pytest.mark.parametrize("deletions", [0, 1], ids=["planned", "begun"])
 def test_files_of_a_version_that_is_restored_after_the_plan_stay(
     tmp_path: Path, work: CleanupWork, deletions: int
@@ -193,7 +193,7 @@ def test_files_of_a_version_that_is_restored_after_the_plan_stay(
 
 
 @pytest.mark.spec("rel-14")
-@pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("work", [IN_PROCESS, InPieces()], ids=["whole", "in pieces"])
 def test_files_of_a_detached_version_that_is_made_after_the_plan_stay(
     tmp_path: Path, work: CleanupWork
 ) -> None:
@@ -210,7 +210,7 @@ def test_files_of_a_detached_version_that_is_made_after_the_plan_stay(
     assert glaive.dataset(root).to_table() == ROWS
 
 
-@pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("work", [IN_PROCESS, InPieces()], ids=["whole", "in pieces"])
 def test_manifests_are_deleted_before_any_other_file(tmp_path: Path, work: CleanupWork) -> None:
     deleted: list[str] = []
 

@@ -20,7 +20,7 @@ from glaive.table.index_coverage import (
     prune,
     related_fields,
     remap,
-    rewritten_under,
+    rewrite_conflict,
     without_new,
 )
 
@@ -192,14 +192,14 @@ def test_an_index_that_does_not_say_what_it_covers_is_kept_if_its_rows_are_found
 
 
 def test_a_rewrite_of_covered_fragments_is_a_conflict() -> None:
-    conflict = rewritten_under([index([5]), index([1, 2])], frozenset({2, 3}))
-    unknown = rewritten_under([index(None)], frozenset({2, 3}))
+    conflict = rewrite_conflict([index([5]), index([1, 2])], frozenset({2, 3}))
+    unknown = rewrite_conflict([index(None)], frozenset({2, 3}))
 
     assert conflict is not None
     assert conflict.fragments == {2}
     assert unknown is not None
     assert unknown.fragments == {2, 3}
-    assert rewritten_under([index([5])], frozenset({2, 3})) is None
+    assert rewrite_conflict([index([5])], frozenset({2, 3})) is None
 
 
 def test_a_conflict_lists_no_fragments_that_were_not_rewritten() -> None:
@@ -208,10 +208,10 @@ def test_a_conflict_lists_no_fragments_that_were_not_rewritten() -> None:
     runs.run_optimize()
     entry = index([])
     entry.fragment_bitmap = runs.serialize()
-    conflict = rewritten_under([entry], frozenset({1, 7, 2**32 + 7}))
+    conflict = rewrite_conflict([entry], frozenset({1, 7, 2**32 + 7}))
     assert conflict is not None
     assert conflict.fragments == {7}
-    assert rewritten_under([entry], frozenset({1, 2**32 + 7})) is None
+    assert rewrite_conflict([entry], frozenset({1, 2**32 + 7})) is None
 
 
 def test_an_index_section_tells_whether_an_index_has_covering_fields() -> None:

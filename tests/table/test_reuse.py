@@ -18,8 +18,8 @@ from glaive.io.access import open_store
 from glaive.table.index_coverage import (
     MAX_RELOCATED_ROWS,
     REUSE_INDEX,
+    after_remapping,
     covered_fragments,
-    followed,
     stored_relocations,
 )
 from glaive.table.operations.rewrite import Rewrite
@@ -64,7 +64,7 @@ def test_fragments_that_there_cannot_be_are_damage(part: str, name: str, number:
     setattr(one, name, number)
     for read in (
         lambda: stored_relocations(STORE, manifest(details)),
-        lambda: followed(manifest(details).indices),
+        lambda: after_remapping(manifest(details).indices),
     ):
         with pytest.raises(CorruptFileError, match=r"fragment in the remapping table.*2\^32"):
             read()
@@ -149,9 +149,9 @@ def test_more_groups_than_can_be_looked_up_for_all_segments_are_refused() -> Non
     groups.extend([DETAILS.Group()] * 30_000)
     table = table_pb2.IndexMetadata(name=REUSE_INDEX)
     table.index_details.value = details.SerializeToString()
-    assert followed([table, *entries[:1000]]) == [table, *entries[:1000]]
+    assert after_remapping([table, *entries[:1000]]) == [table, *entries[:1000]]
     with pytest.raises(UnsupportedFeatureError, match=r"30000 groups.* 3000 segments"):
-        followed([table, *entries])
+        after_remapping([table, *entries])
 
 
 def test_segments_that_cover_the_same_are_followed_together() -> None:
@@ -160,7 +160,7 @@ def test_segments_that_cover_the_same_are_followed_together() -> None:
         table_pb2.IndexMetadata(name=name, fragment_bitmap=bitmap_of(covered))
         for name, covered in [("a", [0]), ("b", [0]), ("c", [7]), ("d", [7]), ("e", [0, 7])]
     ]
-    found = [covered_fragments(entry) for entry in followed([*entries, table])]
+    found = [covered_fragments(entry) for entry in after_remapping([*entries, table])]
     assert [sorted(covered or ()) for covered in found[:5]] == [[4], [4], [7], [7], [4, 7]]
 
 
@@ -174,6 +174,6 @@ def test_segments_cover_no_more_fragments_than_there_may_be_after_following() ->
         table_pb2.IndexMetadata(name=f"i{at}", fragment_bitmap=bitmap_of([0, 200_000 + at]))
         for at in range(42)
     ]
-    assert len(covered_fragments(followed([table, *entries[:41]])[-1]) or ()) == 100_001
+    assert len(covered_fragments(after_remapping([table, *entries[:41]])[-1]) or ()) == 100_001
     with pytest.raises(CorruptFileError, match=f"{REUSE_INDEX} applied"):
-        followed([table, *entries])
+        after_remapping([table, *entries])

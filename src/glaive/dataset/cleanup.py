@@ -39,7 +39,7 @@ from glaive.format.paths import (
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.process import DATASETS, FILES, anyone_listens, emit
 from glaive.table.cleanup import (
-    HERE,
+    IN_PROCESS,
     CleanupPlan,
     CleanupPolicy,
     CleanupWork,
@@ -422,7 +422,7 @@ def clean_up(
     policy: CleanupPolicy,
     delete_rate_limit: int | None,
     delete_concurrency: int | None = None,
-    work: CleanupWork = HERE,
+    work: CleanupWork = IN_PROCESS,
 ) -> CleanupStats:
     """Delete what the policy allows; ``work`` reads manifests and deletes files."""
     for name, limit in (
@@ -490,7 +490,7 @@ def _referenced_branches(
 
 
 def planned_cleanup(
-    dataset: OpenedVersion, policy: CleanupPolicy, work: CleanupWork = HERE
+    dataset: OpenedVersion, policy: CleanupPolicy, work: CleanupWork = IN_PROCESS
 ) -> CleanupPlan:
     """Return the files that :func:`clean_up` would delete.
 

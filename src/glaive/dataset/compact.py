@@ -40,8 +40,8 @@ from glaive.process import DATASETS, emit
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     FragmentPositions,
+    after_remapping,
     covered_fragments,
-    followed,
     reuse_entry,
 )
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
@@ -152,7 +152,7 @@ def _runs(dataset: OpenedVersion, wanted: Flags, places: FragmentPositions) -> I
     begins = np.zeros(len(wanted) + 1, np.bool_)
     begins[0] = begins[-1] = True
     begins[1:-1] = wanted[1:] != wanted[:-1]
-    for entry in followed(dataset.manifest.indices):
+    for entry in after_remapping(dataset.manifest.indices):
         if entry.name != REUSE_INDEX:
             covered = places.marked(covered_fragments(entry) or ())
             begins[1:-1] |= covered[1:] != covered[:-1]

@@ -171,7 +171,7 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
         found = False
         for one in note.get("columns", ()):
             field = by_name.get(str(one.get("field_name", one.get("name"))))
-            if field is not None and not _is_as_noted(one, field):
+            if field is not None and not _matches_note(one, field):
                 one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
                 found = True
     except (AttributeError, RecursionError, TypeError, ValueError):
@@ -179,7 +179,7 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
     return json.dumps(note).encode() if found else noted
 
 
-def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
+def _matches_note(one: dict[str, Any], field: pa.Field[Any]) -> bool:
     """Return whether the classes that a column's note names can have values of its type."""
     kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
     if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):

@@ -32,8 +32,8 @@ from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.table.index_coverage import (
     REUSE_INDEX,
+    after_remapping,
     covered_fragments,
-    followed,
     holds_addresses,
     stored_relocations,
 )
@@ -168,7 +168,7 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
     if manifest.uses(Feature.STABLE_ROW_IDS):
         return frozenset()
     pinned: set[int] = set()
-    for entry in followed(manifest.indices):
+    for entry in after_remapping(manifest.indices):
         named = entry.name != REUSE_INDEX and entry.index_details.type_url
         if named and kind_of(entry) is None:
             pinned |= covered_fragments(entry) or frozenset()
@@ -178,7 +178,7 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
 def segments_to_remap(manifest: Manifest, moved: Sequence[MovedRows]) -> list[bytes]:
     """Return the ids of the segments that store addresses of moved rows."""
     fragments = frozenset(number for rows in moved for number in rows.old[0].tolist())
-    entries = followed(manifest.indices) if moved else ()
+    entries = after_remapping(manifest.indices) if moved else ()
     return list(
         dict.fromkeys(
             entry.uuid.uuid
@@ -218,7 +218,7 @@ def remap_segments(
     Memory: the address map, and one segment.
     """
     wanted = frozenset(ids)
-    entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
+    entries = [entry for entry in after_remapping(manifest.indices) if entry.uuid.uuid in wanted]
     groups = [rows.group for rows in moved]
     before = AddressMap.of_all(stored_relocations(store, manifest), manifest.where)
     latest = AddressMap.of(groups)

@@ -429,9 +429,9 @@ class PassedPages:
         self._readers[bound.fragment.id] = bound.readers
         self._size += size
         if self._size >= self._limit:
-            self.let_go()
+            self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Unmap the pages of these fragments from this process, in about 20 us a file."""
         for readers in self._readers.values():
             for reader in readers:

@@ -27,8 +27,8 @@ from glaive.process import emit
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import (
     REUSE_INDEX,
+    after_remapping,
     covered_fragments,
-    followed,
     holds_addresses,
     precedes_relocation,
     stored_relocations,
@@ -170,7 +170,7 @@ class SnapshotIndices:
         segments: list[IndexedSegment] = []
         live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
         answered: dict[_Identity, set[int]] = {}
-        for entry in with_own_folders(followed(self.snapshot.manifest.indices)):
+        for entry in with_own_folders(after_remapping(self.snapshot.manifest.indices)):
             covered = covered_fragments(entry)
             kind = None if entry.name == REUSE_INDEX or covered is None else self.kind_of(entry)
             if kind is None or covered is None:

@@ -190,7 +190,7 @@ class CleanupWork(Protocol):
         """Run parts in any order, and return their results in the order of the parts."""
 
 
-class _Here:
+class _InProcess:
     """Parts run in this process, one after the other."""
 
     division = None
@@ -199,7 +199,7 @@ class _Here:
         return [part.run(store) for part in parts]
 
 
-HERE: Final = _Here()
+IN_PROCESS: Final = _InProcess()
 """A clean-up in this process, undivided."""
 
 
@@ -226,7 +226,7 @@ class Selection:
     before: datetime
     unknown: tuple[datetime | None, ...] = ()
 
-    def judge(self, version: int, time: datetime) -> Literal["keep", "tagged", "link", "delete"]:
+    def decide(self, version: int, time: datetime) -> Literal["keep", "tagged", "link", "delete"]:
         """Decide about a version that was created at a time."""
         if version not in self.wanted or version in self.parents or time >= self.before:
             return "keep"
@@ -269,7 +269,7 @@ class ReadVersions:
         kept, deleted = FileSet(), FileSet()
         for location, manifest in _loaded(store, self.locations):
             times[location.version] = time = manifest.timestamp
-            if self.selection.judge(location.version, time) == "delete":
+            if self.selection.decide(location.version, time) == "delete":
                 deleted.add(files_of(manifest), bases=False)
             else:
                 kept.add(files_of(manifest))
@@ -638,7 +638,7 @@ def plan_cleanup(
     root: ObjectStore,
     current: Manifest,
     policy: CleanupPolicy,
-    work: CleanupWork = HERE,
+    work: CleanupWork = IN_PROCESS,
 ) -> CleanupPlan:
     """Plan a clean-up, without deleting anything.
 
@@ -703,7 +703,7 @@ def plan_cleanup(
     cuts, read = _read(store, [*locations, *detached], selection, (current, largest), work)
     times = {version: time for part in read for version, time in part.times.items()}
     judged = {
-        location: selection.judge(location.version, times[location.version])
+        location: selection.decide(location.version, times[location.version])
         for location in locations
         if location.version in times
     }
@@ -748,7 +748,7 @@ def delete_planned(
     plan: CleanupPlan,
     rate: int | None = None,
     note: Callable[[int], object] | None = None,
-    work: CleanupWork = HERE,
+    work: CleanupWork = IN_PROCESS,
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second; log the warnings.
 
@@ -892,7 +892,7 @@ an untrusted configuration.
 """
 
 
-def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
+def clean_up_if_due(store: ObjectStore, before: Manifest, made: Manifest) -> None:
     """Clean up if it is due, given the new version and the previous one.
 
     The clean-up keeps the previous version, too, as it may be in use.

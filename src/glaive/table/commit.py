@@ -589,9 +589,9 @@ class _Commit:
         if self.base is None or self.options.detached or not new.wire.config:
             return
         if INTERVAL in new.config:
-            from glaive.table.cleanup import clean_after
+            from glaive.table.cleanup import clean_up_if_due
 
-            clean_after(self.store, self.base, new)
+            clean_up_if_due(self.store, self.base, new)
 
     def _write_deletions(self) -> None:
         """Write the deletion files that a rebase has changed."""

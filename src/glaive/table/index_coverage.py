@@ -362,7 +362,7 @@ def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
     return changed
 
 
-def rewritten_under(
+def rewrite_conflict(
     entries: Sequence[table_pb2.IndexMetadata], rewritten: frozenset[int]
 ) -> Conflict | None:
     """Return a conflict if an index covers a rewritten fragment, or its coverage is unknown.
@@ -547,7 +547,7 @@ def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
     return None
 
 
-def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
+def after_remapping(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
     """Return entries with the fragments that they cover after the remapping table among them.
 
     An index that covered all old fragments of a group covers the new fragments. Ignores a table in
@@ -601,7 +601,7 @@ def _with_bitmap(entry: table_pb2.IndexMetadata, bitmap: bytes) -> table_pb2.Ind
     return changed
 
 
-def can_follow(
+def can_remap(
     entries: Sequence[table_pb2.IndexMetadata],
     groups: Sequence[frozenset[int]],
     table: table_pb2.IndexMetadata | None,

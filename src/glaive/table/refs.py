@@ -108,10 +108,10 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
 
 def is_branch_name(name: object) -> bool:
     """Return whether this is a valid name for a branch other than the main branch."""
-    return wrong_in_branch(name) is None
+    return branch_name_error(name) is None
 
 
-def wrong_in_branch(name: object) -> str | None:
+def branch_name_error(name: object) -> str | None:
     """Return the rule for branch names that a name breaks, in pylance's words."""
     if not isinstance(name, str):
         return "the name of a branch must be a string"
@@ -456,17 +456,17 @@ def delete_tag(root: ObjectStore, name: str) -> None:
 
 
 def _tag_path(name: object) -> str:
-    wrong = _wrong_in(name)
+    wrong = _tag_name_error(name)
     if wrong is not None:
         raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid tag name")
     return f"{TAGS}/{name}.json"
 
 
 def _is_tag_name(name: object) -> bool:
-    return _wrong_in(name) is None
+    return _tag_name_error(name) is None
 
 
-def _wrong_in(name: object) -> str | None:
+def _tag_name_error(name: object) -> str | None:
     """Return the rule for tag names that a name breaks, in pylance's words."""
     if name == "":
         return "Ref cannot be empty"
@@ -583,7 +583,7 @@ def check_branch_name(name: object) -> str:
     OptionError
         The name is invalid.
     """
-    wrong = wrong_in_branch(name)
+    wrong = branch_name_error(name)
     if wrong is not None:
         raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid branch name")
     return str(name)

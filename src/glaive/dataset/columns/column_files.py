@@ -312,7 +312,7 @@ def physical_rows(
         for batch in in_parts(read, first, last):
             yield batch
             passed.add(bound, batch.nbytes)
-    passed.let_go()
+    passed.release()
 
 
 def spread_rows(

@@ -26,7 +26,12 @@ from glaive.index.row_sets import AddressMap
 from glaive.index.segment import Segment
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot
-from glaive.table.index_coverage import REUSE_INDEX, FragmentPositions, followed, stored_relocations
+from glaive.table.index_coverage import (
+    REUSE_INDEX,
+    FragmentPositions,
+    after_remapping,
+    stored_relocations,
+)
 from glaive.table.operations.create_index import CreateIndex
 
 if TYPE_CHECKING:
@@ -125,7 +130,7 @@ class IndexDescription:
 def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
     """Describe all indices of a version, sorted by name."""
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
-    for entry in followed(snapshot.manifest.indices):
+    for entry in after_remapping(snapshot.manifest.indices):
         by_name.setdefault(entry.name, []).append(entry)
     positions = FragmentPositions(snapshot.manifest.fragment_ids)
     return [_description(snapshot, positions, name, by_name[name]) for name in sorted(by_name)]
@@ -179,7 +184,7 @@ def index_statistics(
         {"uuid": segment.uuid, "size_bytes": segment.size_bytes, **figures.get(segment.uuid, {})}
         for segment in index.segments
     ]
-    entries = [entry for entry in followed(manifest.indices) if entry.name == name]
+    entries = [entry for entry in after_remapping(manifest.indices) if entry.name == name]
     kind = None if index.type_url else SnapshotIndices.of(snapshot).kind_of(entries[0])
     return {
         "index_type": index.index_type if kind is None else kind.name.title(),

@@ -29,8 +29,8 @@ from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.index_coverage import (
     REUSE_INDEX,
     FragmentPositions,
+    after_remapping,
     covered_fragments,
-    followed,
     holds_addresses,
 )
 from glaive.table.operations.create_index import CreateIndex
@@ -134,7 +134,7 @@ def index_segments(
     by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
     absent: dict[str, Flags] = {}
     owners: dict[bytes, str] = {}
-    for entry in followed(entries):
+    for entry in after_remapping(entries):
         kind = None if entry.name == REUSE_INDEX else known.kind_of(entry)
         if kind is None:
             continue

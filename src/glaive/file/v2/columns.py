@@ -637,17 +637,17 @@ class Shapes(NamedTuple):
     ----------
     nodes
         The leaves, depth first.
-    claims
+    layers
         The number of layers of each, from the inside, that define a shape.
     """
 
     nodes: Sequence[Node]
-    claims: Sequence[int]
+    layers: Sequence[int]
 
     @classmethod
     def of(cls, node: Node, present: Sequence[bool]) -> Shapes:
         """Return the shapes of a field whose leaves the file has in part."""
-        return cls(list(node.leaves()), _claims(node, present, 0))
+        return cls(list(node.leaves()), _shaping_layers(node, present, 0))
 
 
 def unshred(
@@ -659,7 +659,7 @@ def unshred(
     """
     if shapes is None:
         shapes = Shapes.of(node, [leaf is not None for leaf in leaves])
-    if not any(shapes.claims):
+    if not any(shapes.layers):
         return all_null(node.type, rows)
     if node.kind == "list" and len(leaves) == 1 and leaves[0] is not None and len(node.layers) == 1:
         leaf, (child,) = leaves[0], node.children
@@ -667,7 +667,7 @@ def unshred(
             return _lists(node, child, leaf, rows, where)
     resolved = [
         None if leaf is None else _resolve(at, leaf, claim, rows, where)
-        for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
+        for at, leaf, claim in zip(shapes.nodes, leaves, shapes.layers, strict=True)
     ]
     return build(node, resolved, rows, where)
 
@@ -682,7 +682,7 @@ def build(node: Node, resolved: Sequence[Resolved | None], rows: int, where: Whe
 
 def resolve_page(shapes: Shapes, at: int, leaf: Leaf, rows: int, where: Where) -> Resolved:
     """Resolve so many rows of a page of the leaf at a position; see :func:`unshred_pages`."""
-    return _resolve(shapes.nodes[at], leaf, shapes.claims[at], rows, where)
+    return _resolve(shapes.nodes[at], leaf, shapes.layers[at], rows, where)
 
 
 def unshred_pages(
@@ -712,7 +712,7 @@ def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.A
     return list_array(node.type, rows, lists.validity, lists.null_count, offsets, values, where)
 
 
-def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
+def _shaping_layers(node: Node, present: Sequence[bool], first: int) -> list[int]:
     """Return how many layers of each leaf below a node, from the inside, define a shape.
 
     A struct or list takes its shape from the first leaf below it that the file has. The same layer
@@ -720,14 +720,14 @@ def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
     """
     if not node.children:
         return [int(present[first])]
-    claims: list[int] = []
+    layers: list[int] = []
     for child in node.children:
-        claims += _claims(child, present, first + len(claims))
-    claiming = [at for at, claim in enumerate(claims) if claim]
+        layers += _shaping_layers(child, present, first + len(layers))
+    claiming = [at for at, claim in enumerate(layers) if claim]
     if claiming:
         kinds = [leaf.kind for leaf in node.leaves()]
-        claims[next((at for at in claiming if kinds[at] != "empty"), claiming[0])] += 1
-    return claims
+        layers[next((at for at in claiming if kinds[at] != "empty"), claiming[0])] += 1
+    return layers
 
 
 def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Resolved:

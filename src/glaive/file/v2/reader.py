@@ -199,7 +199,7 @@ class FieldColumns(BoundField):
     ) -> tuple[Callable[[Any], Any], Callable[[Sequence[Leaf | None]], pa.Array]]:
         """Return how to count leaves of so many rows, and how to make an array of them."""
         if not self._counts_leaves or rows <= 1:
-            return _as_it_is, partial(self._finish, rows)
+            return _unchanged, partial(self._finish, rows)
         proportion = self._proportion(rows)
 
         def count(leaf: Leaf) -> Leaf:
@@ -380,7 +380,7 @@ class FieldColumns(BoundField):
         return join(steps, finish)
 
 
-def _as_it_is(step: Any) -> Any:
+def _unchanged(step: Any) -> Any:
     return step
 
 
@@ -550,7 +550,7 @@ class _Plan(NamedTuple):
     parts: Sequence[Sequence[_Part]]
     alone: Sequence[Callable[[Int64s], pa.Array]]
 
-    def is_quick(self, count: int) -> bool:
+    def is_faster(self, count: int) -> bool:
         """Return whether taking so many rows here is quicker than column by column."""
         return count <= _MAX_SHARED_ROWS or all(
             part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
@@ -590,7 +590,7 @@ class ColumnTakes:
         if count:
             pages = self._pages(rows) if self._divided else ()
             plan = self._plans.get(pages) or self._plan(pages)
-            if plan.together is not None and plan.is_quick(count):
+            if plan.together is not None and plan.is_faster(count):
                 taken = take_rows(plan.together, rows)
         if plan is None:
             return [column.take(rows) for column in columns]

@@ -23,15 +23,15 @@ from glaive.io.store import ObjectStore
 from glaive.table.fragment_ids import copy_of, moved_fields, refuse_shared_ids
 from glaive.table.index_coverage import (
     REUSE_INDEX,
-    can_follow,
+    after_remapping,
+    can_remap,
     covered_fragments,
     encode_indices,
-    followed,
     kind_name,
     parts_of,
     prune,
     related_fields,
-    rewritten_under,
+    rewrite_conflict,
     with_covered,
     without_new,
     without_relocation,
@@ -125,7 +125,7 @@ class CreateIndex(TableOperation):
         moved: set[int] = set()
         for their in theirs:
             name, changed = their.wire_name, changed_fragments(their)
-            under = rewritten_under(self.new, changed) if name == "rewrite" else None
+            under = rewrite_conflict(self.new, changed) if name == "rewrite" else None
             again = moved & changed and (name == "rewrite" or replaced_fields(their))
             if again or (moved and name == "merge"):
                 return Conflict(f"{name} changed fragments into which indexed rows were relocated")
@@ -133,7 +133,7 @@ class CreateIndex(TableOperation):
                 groups = their.to_wire().groups
                 old = [frozenset(one.id for one in group.old_fragments) for group in groups]
                 table = next((one for one in base.indices if one.name == REUSE_INDEX), None)
-                if not groups or not can_follow(new, old, table):
+                if not groups or not can_remap(new, old, table):
                     return under
                 moved.update(one.id for group in groups for one in group.new_fragments)
             if replaced_fields(their):
@@ -253,7 +253,7 @@ def without_moved(
             if moved:
                 changed.setdefault(moved, []).append(fragment.id)
     if changed:
-        entries = followed(entries)
+        entries = after_remapping(entries)
     for moved, fragments in changed.items():
         entries = prune(entries, fragments, related_fields(before.schema, moved))
     return entries

@@ -39,8 +39,8 @@ from glaive.table.fragment_ids import (
     put_fragments,
 )
 from glaive.table.index_coverage import (
+    after_remapping,
     encode_indices,
-    followed,
     keep_relevant,
     prune,
     related_fields,
@@ -377,7 +377,7 @@ class DataReplacement(TableOperation):
         kept = edit_fragments(base, wire, replaced=FragmentList(replaced))
         numbers = [number for number, _ in self.replacements]
         fields = related_fields(base.schema, self._fields())
-        entries = prune(followed(base.indices), numbers, fields)
+        entries = prune(after_remapping(base.indices), numbers, fields)
         return Draft(wire, encode_indices(entries), kept)
 
 

@@ -128,7 +128,7 @@ class Append(TableOperation):
             dropped |= lost
         return self if dropped == self.dropped else replace(self, dropped=dropped)
 
-    def _refuse_twice(self) -> None:
+    def _refuse_repeats(self) -> None:
         seen = set[tuple[int, str]]()
         for fragment in self.fragments:
             files = set(_files_of(fragment))
@@ -154,7 +154,7 @@ class Append(TableOperation):
         """
         base = needs_dataset(base, "append rows")
         if self.once:
-            self._refuse_twice()
+            self._refuse_repeats()
         wire = copy_of(base)
         mark_file_versions(wire, file_versions(self.fragments), base.data_format)
         added = new_fragments(wire, self.fragments, context.version)

@@ -32,12 +32,12 @@ from glaive.table.fragment_ids import (
     mark_file_versions,
 )
 from glaive.table.index_coverage import (
+    after_remapping,
     append_remapping,
-    can_follow,
+    can_remap,
     encode_indices,
-    followed,
     remap,
-    rewritten_under,
+    rewrite_conflict,
     without_new,
 )
 from glaive.table.protocol import (
@@ -133,8 +133,8 @@ class Rewrite(TableOperation):
         if name == "create_index":
             built = theirs.to_wire().new_indices
             old = [frozenset(ids_of(group.old)) for group in self.groups]
-            follows = can_follow(built, old, self.reuse_index)
-            return None if follows else rewritten_under(built, mine)
+            follows = can_remap(built, old, self.reuse_index)
+            return None if follows else rewrite_conflict(built, mine)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
         return incompatible(theirs, replaced="the fragments that this rewrites")
@@ -179,7 +179,7 @@ class Rewrite(TableOperation):
             )
         kept = edit_fragments(base, wire, removed=removed, added=FragmentList(added))
         entries = remap(
-            without_new(followed(base.indices), added_ids),
+            without_new(after_remapping(base.indices), added_ids),
             relocated,
             self.rewritten_indices,
             keeps_all=stable,

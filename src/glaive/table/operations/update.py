@@ -40,9 +40,9 @@ from glaive.table.fragment_ids import (
     new_fragments,
 )
 from glaive.table.index_coverage import (
+    after_remapping,
     cover_relocated,
     encode_indices,
-    followed,
     prune,
     related_fields,
     without_new,
@@ -375,7 +375,7 @@ class Update(DeletingOperation):
         entries = without_new(base.indices, ids_of(self.new))
         if self.in_place and entries:
             modified = related_fields(base.schema, self.fields_modified)
-            entries = prune(followed(entries), ids_of(replaced), modified)
+            entries = prune(after_remapping(entries), ids_of(replaced), modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
             wire,
