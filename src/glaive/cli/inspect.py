@@ -409,7 +409,7 @@ def _bytes_by_column(fragment: FragmentLayout) -> Counter[str | None]:
 
 
 # --- Write the layout of files as one HTML page, drawn to scale -------------------------
-# The page is the template beside this module with the layout embedded as JSON. It is self-
+# The page is the template in this folder with the layout embedded as JSON. It is self-
 # contained: its content security policy forbids external scripts, styles, fonts and images. Names
 # of encodings and buffers are stored once and referred to by number, so that the page of a file
 # with 10,000 columns has only a few megabytes.

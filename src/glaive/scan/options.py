@@ -198,7 +198,7 @@ def report(
 
 
 def statistics(meter: Meter, before: Reading, after: Reading) -> ScanStatistics:
-    """The figures between two readings of the counters."""
+    """Return the figures between two readings of the counters."""
     reads = after.store.read_iops - before.store.read_iops
     counts = meter.counts
     return ScanStatistics(

@@ -232,7 +232,7 @@ class RankedScan(ABC):
         return self.columns.schema
 
     def table(self, meter: Meter | None = None) -> pa.Table:
-        """The rows that were found."""
+        """Return the found rows."""
         meter = meter or Meter()
         snapshot = self.views.snapshot
         before = Reading.of(snapshot)

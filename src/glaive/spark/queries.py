@@ -679,7 +679,7 @@ def _places(
     tables: NamedTables, query: str, statement: Any, given: dict[str, dict[str, Any]]
 ) -> tuple[dict[int, Place], dict[int, str]]:
     """Find the tables of a query by the identity of their nodes: their places, and names of tables
-    beside the given ones, whose options are added to ``given``.
+    besides the given ones, whose options are added to ``given``.
     """
     places: dict[int, Place] = {}
     named: dict[int, str] = {}

@@ -33,7 +33,7 @@ def sql(
     ----------
     query
         A query in Spark's SQL, or a statement such as ``MERGE INTO``. ``lance.`/data/f.lance` ``
-        means the dataset of a path. Names beside ``tables`` are Spark's views and tables.
+        means the dataset of a path. All other names are Spark's views and tables.
     tables
         What names in the statement mean: the path or URI of a dataset, or a :class:`LanceTable`.
         Or a mapping of ``uri`` and options of :func:`read`:

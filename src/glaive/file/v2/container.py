@@ -183,7 +183,7 @@ class Container:
         if total > self._base:
             raise CorruptFileError(
                 "metadata of all columns",
-                expected=f"at most {self._base} bytes, those of the file",
+                expected=f"at most {self._base} bytes, as the file has",
                 found=f"{int(total)}",
                 where=self.path,
             )

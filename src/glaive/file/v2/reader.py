@@ -842,7 +842,7 @@ class FileV2:
             del self._counted[index]
             raise CorruptFileError(
                 "page buffers",
-                expected=f"at most {end} bytes in all columns, those of the file",
+                expected=f"at most {end} bytes in all columns, as the file has",
                 found=f"{total} up to this column",
                 where=where,
             )

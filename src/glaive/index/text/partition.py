@@ -536,8 +536,8 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
     Raises
     ------
     OptionError
-        Values are neither texts nor lists of texts, or documents are list elements but values are
-        texts.
+        Values have a type besides texts and lists of texts. Or documents are list elements
+        but values are texts.
     UnsupportedFeatureError
         Values are lists of lists.
     """

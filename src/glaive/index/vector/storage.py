@@ -84,7 +84,7 @@ def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
     Raises
     ------
     OptionError
-        The numbers are neither floats nor bytes, or some are null.
+        The numbers have a type besides floats and bytes, or some are null.
     """
     if isinstance(numbers, pa.ChunkedArray):
         numbers = numbers.combine_chunks()

@@ -319,7 +319,7 @@ def vector_type(field: pa.Field[Any], column: str) -> VectorType:
         names = ", ".join(ELEMENTS)
         raise OptionError(
             f"nearest: column {column!r} has vectors of {inner.value_type}, which have no "
-            f"distance; those of {names} have"
+            f"distance; vectors of {names} have"
         )
     if inner.list_size == 0:
         raise OptionError(f"nearest: column {column!r} has vectors without elements")

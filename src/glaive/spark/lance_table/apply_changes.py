@@ -289,7 +289,7 @@ class _Deletes:
         merge.whenNotMatchedInsertAll().execute()
 
     def frame(self) -> DataFrame | None:
-        """Return all deletes; ``None`` if there were none."""
+        """Return all deletes; ``None`` before the first."""
         opened = self._opened()
         return None if opened is None else _frame(self._spark, opened, self._schema.names)
 
