@@ -558,7 +558,7 @@ def write_page(
     type=click.IntRange(min=0),
     default=8,
     show_default=True,
-    help="Number of data files of a dataset whose metadata is read, from the first.",
+    help="Read the metadata of so many data files of a dataset. 0 reads none.",
 )
 @click.option("--version", type=int, help="The version of a dataset. Default: the newest.")
 @click.option(

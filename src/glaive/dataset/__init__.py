@@ -3,6 +3,7 @@
 The function that opens a dataset has the name of this package, and importing a package sets
 its name in ``glaive``. So the module is callable: ``glaive.dataset(uri)`` is
 :func:`glaive.dataset.open.dataset` even if the package was imported before.
+``help(glaive.dataset.open.dataset)`` explains its parameters.
 """
 
 from __future__ import annotations

@@ -415,7 +415,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Any:
         """Read into a pandas frame; ``kwargs`` go to ``pyarrow.Table.to_pandas``.
 
-        Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
+        ``blob_mode`` is the form of blobs: files (``"lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
         options, kwargs = ScanOptions.split(kwargs)
         scanner = self.scanner(columns, filter, limit, offset, **options)
@@ -689,17 +689,22 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {"num_rows_updated": count}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
-        """Start to build a merge of other rows into this dataset (upsert).
+        """Begin a merge of other rows into this dataset (upsert); ``execute`` runs it.
 
         Parameters
         ----------
         on
-            Columns to match by; the declared primary key when omitted.
+            Columns to match by; default: the declared primary key.
 
         Raises
         ------
         ColumnNotFoundError
             A key column is unknown.
+
+        Examples
+        --------
+        >>> merge = dataset.merge_insert("id").when_matched_update_all()
+        >>> counts = merge.when_not_matched_insert_all().execute(rows)
         """
         from glaive.dataset.merging.merge_insert import MergeInsertBuilder
 
@@ -820,8 +825,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Parameters
         ----------
         data_obj
-            The key and the new columns. Only rows with a match count; other rows of the dataset
-            get nulls. Of several matches the last row is used.
+            The key and the new columns. Rows of the dataset without a match get nulls. If several
+            rows match, the last one is used.
         left_on, right_on
             Key columns of the dataset and of the table. The key of the dataset may be ``_rowid`` or
             ``_rowaddr``.
@@ -948,7 +953,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         Notes
         -----
-        Reads the column once. Uses at most ``memory_limit`` bytes of memory and spills the rest.
+        Reads the column once. Uses at most ``memory_limit`` bytes of memory; more
+        data goes to temporary files.
         """
         from glaive.dataset.indexing.create import create_index, index_task, text_parameters
         from glaive.dataset.monitoring import showing
@@ -1011,7 +1017,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ivf_centroids, ivf_centroids_file, pq_codebook
             Models to use instead of trained models: NumPy or Arrow arrays, or a NumPy file.
         num_sub_vectors
-            Number of parts of a vector, for kinds with ``PQ``. Each part gets one code.
+            Number of parts of a vector. Each part gets one code. Required for kinds with ``PQ``,
+            unless you give ``recall``.
         accelerator
             Device on which torch trains the partitions, such as ``cuda``; default: the CPU.
         precomputed_partition_dataset

@@ -482,7 +482,7 @@ class LanceFragment(FragmentChanges):
     ) -> Any:
         """Read into a pandas frame; ``kwargs`` go to ``pyarrow.Table.to_pandas``.
 
-        Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.
+        ``blob_mode`` is the form of blobs: files (``"lazy"``), ``"bytes"`` or ``"descriptions"``.
         """
         options, kwargs = ScanOptions.split(kwargs)
         return self.scanner(columns, filter, **options).to_pandas(blob_mode=blob_mode, **kwargs)

@@ -166,8 +166,8 @@ class VectorKeywords(TypedDict, total=False):
         The share of the nearest rows that searches should find, such as 0.95. glaive measures
         it with vectors of the dataset and chooses the parameters that you leave out.
     memory_limit
-        Maximum bytes of memory for the build, or a string such as ``"2GB"``; the rest is spilled.
-        Default: ``GLAIVE_MEMORY_LIMIT``. For full-text indices a number is MiB, as in pylance.
+        Maximum bytes of memory for the build, or a string such as ``"2GB"``. More data
+        goes to temporary files. Default: ``GLAIVE_MEMORY_LIMIT``. For full-text indices a number is MiB, as in pylance.
     """
 
     metric_type: str | None
@@ -261,7 +261,8 @@ class TableIndexKeywords(IndexKeywords, total=False):
     num_partitions, target_partition_size
         Number of partitions, or of vectors per partition; the default depends on the kind.
     num_sub_vectors
-        Number of parts of a vector. Each part gets one code. Default: the dimension by 16, or by 8.
+        Number of parts of a vector. Each part gets one code. Default: parts of 16 dimensions if
+        that is possible, else of 8.
     ivf_centroids, ivf_centroids_file, pq_codebook
         Models to use instead of trained models: NumPy or Arrow arrays, or a NumPy file.
     accelerator

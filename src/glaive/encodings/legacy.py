@@ -342,7 +342,8 @@ def _join_bits(
 def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
     """Cut values into pages at ``bounds``; returns their bytes and the position of each page.
 
-    Pages of bits begin at a whole byte, so they are copied; others are back to back, in a view.
+    Pages are a view of the values, back to back. Pages of bits begin at a whole byte: they are
+    copied if a bound is within a byte.
     """
     bits = block.bits
     if bits % 8 == 0:

@@ -65,7 +65,7 @@ _COOKIES = re.compile(
 _SENT = re.compile(
     r"(?i)\b((?:basic|bearer|negotiate)\s+)(?=[\w.~+/:-]*(?-i:[A-Z\d=]))[\w.~+/:-]{6,}=*"
 )
-"""A header's value alone: a kind and a password in base64, which differs from lower-case words."""
+"""The value of a header: a kind, and a password in base64. Plain lower-case words are skipped."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """The signed bytes as S3 shows them, with the session token: in hexadecimal digits."""
 _SECRET_OPTION = re.compile(
@@ -83,7 +83,7 @@ _MIN_SECRET_CHARACTERS = 6
 _ANSWERED = ("code", "status", "status_code", "response")
 """Attributes of clients' errors if a server answered; the last may have the others."""
 _UNANSWERED_STATUS = (502, 504)
-"""Status codes for a server that is silent."""
+"""Status codes of a proxy whose server is silent."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",

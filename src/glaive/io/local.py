@@ -203,7 +203,7 @@ _REWRITE = (
 
 
 class LocalStore(ObjectStore):
-    """A directory. Writes create it, and directories in it.
+    """A directory. Only reads and writes access the disk. Writes create missing directories.
 
     ``options`` are storage options. ``fsync`` (``true`` or ``false``), which overrides
     ``GLAIVE_FSYNC``, is whether to force files to disk before they become visible.

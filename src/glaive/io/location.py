@@ -24,7 +24,7 @@ _OTHER_SEPARATORS: Final = os.sep != "/"
 """On Windows, ``\\`` may separate parts of a path, and a drive may precede it."""
 
 ALWAYS_CHECKED: Final = _OTHER_SEPARATORS or sys.getfilesystemencoding() != "utf-8"
-"""Whether to check printable paths of this machine, too: its file names lack some characters."""
+"""Whether to check printable paths of this machine, too: its file names may lack characters."""
 
 
 def absolute_path(path: str, prefix: str = "") -> str:
@@ -218,7 +218,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
 
 
 def split_secret(uri: str) -> tuple[str, str]:
-    """Split a URI into the URI of the same user and host, and the password, which may be empty."""
+    """Remove the password before the host from a URI; return the URI and the password or ``""``."""
     scheme, mark, rest = uri.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")

@@ -189,9 +189,9 @@ _MAX_CONCURRENT = 10
 class ObjectStoreAdapter(ObjectStore):
     """A prefix of a bucket, opened by :func:`glaive.io.objectstore.connect`.
 
-    It repeats reads whose response breaks off. The client repeats requests that are refused or
-    ignored. ``options`` are the storage options of the store, and ``reopen`` opens it by URI and
-    options in another process.
+    It repeats reads whose response breaks off. The client repeats refused and unanswered requests.
+    ``options`` are the storage options of the store, and ``reopen`` opens it by URI and options in
+    another process.
     """
 
     __slots__ = (
@@ -581,8 +581,8 @@ _IN_ENVIRONMENT = (
 def profile_credentials(config: Mapping[str, str]) -> Any | None:
     """Return a provider of the profile's credentials.
 
-    ``None`` if other credentials are configured, or boto3 or the files of profiles are missing.
-    boto3 is loaded only otherwise.
+    ``None`` if other credentials are configured, or boto3 or the files of profiles are missing. In
+    these cases boto3 stays unloaded.
 
     Raises
     ------

@@ -266,7 +266,7 @@ class ObjectStore:
     ) -> Iterator[ObjectMeta]:
         """Yield the objects of :meth:`walk` from path ``start`` to before ``stop``.
 
-        ``None`` means the first or last path. Use it for listings that several processes share.
+        ``None`` leaves that end open. Use it for listings that several processes share.
         """
         for meta in self.walk(prefix):
             if stop is not None and meta.path >= stop:

@@ -74,7 +74,7 @@ def digest() -> str:
 
 @cache
 def level() -> str | None:
-    """Return the level of this processor; ``None`` if libraries leave it out."""
+    """Return the level of this processor; ``None`` if all libraries are for others."""
     if sys.platform != "linux" or sys.maxsize < 2**63 - 1:
         return None
     machine = os.uname().machine

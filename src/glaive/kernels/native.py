@@ -1,4 +1,4 @@
-"""Compiled kernels as machine code, cached on disk; to load them takes no compiler.
+"""Compiled kernels as machine code, cached on disk and loaded without a compiler.
 
 ``native.offsets.unpack`` is the kernel ``unpack`` of ``glaive.kernels.loops.offsets``: a builtin
 function that releases the interpreter lock. On first use it is found in the library of the wheel

@@ -256,7 +256,7 @@ def _is_hidden(store: ObjectStore, folder: str) -> bool:
 def is_written(store: ObjectStore, folder: str) -> bool:
     """Return whether a folder has a version.
 
-    Over a network, this includes a version that the listing omits, as old listings may. If the
+    Over a network, listings may be old, so this finds versions outside the listing, too. If the
     listing is empty, this costs one more request.
     """
     names = store.names(f"{folder}/{VERSIONS}")

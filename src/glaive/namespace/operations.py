@@ -44,8 +44,8 @@ class Operation:
         Content of the response: the response as JSON, a number, a string, Arrow data, a JSON object
         of metadata, or empty.
     request, response
-        Names of classes of the interface, up to ``Request`` and ``Response``. Default: the
-        method's.
+        Names of classes of the interface, which ``Request`` and ``Response`` complete. Default:
+        the name of the method.
     """
 
     path: str

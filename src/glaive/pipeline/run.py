@@ -101,7 +101,7 @@ class PlannedStep:
     after
         Steps that must run before.
     reads, writes
-        Datasets by name, with their present version; ``None`` for a future dataset.
+        Datasets by name, with their present version; ``None`` for a missing dataset.
     done
         Whether the run to continue has done the step.
     """

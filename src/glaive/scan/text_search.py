@@ -631,7 +631,7 @@ class TextSearch:
             # A token counts once for each place; n-grams have one place. Texts that are read count
             # all.
             once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
-            # An index of list elements shares scores with unindexed rows.
+            # An index of list elements and the unindexed rows share their statistics.
             known = texts is not None and column.by_element and not terms.fuzziness
             beside = [texts] if texts is not None and known else []
             both = [column.statistics, *(one.statistics for one in beside)]

@@ -555,7 +555,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of one task to new files and return their fragments.
 
-        A task writes files only if it has rows, and if the job has to be applied. File names are
+        A task writes files if it has rows and the job is still to be applied. File names are
         random, so a second attempt of the same task writes different files.
         """
         with in_task(self.job.release):

@@ -877,7 +877,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             kind, item = "error", JobError(f"AsyncDataset: an item cannot be received: {error}")
             item.__cause__ = error
         if kind == "error":
-            self._end()  # the process has sent its last item
+            self._end()  # readers stop waiting: this was the last item
             raise item
         return kind, item
 

@@ -52,8 +52,8 @@ class _Results:
     Raises
     ------
     OptionError
-        The file is unusable. Or it is another database, which deleting in the end would lose. Or
-        a number or a string is invalid in SQLite.
+        The file is unusable. Or it is another database, which glaive must keep. Or a number or a
+        string is invalid in SQLite.
     """
 
     path: str

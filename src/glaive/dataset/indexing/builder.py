@@ -157,8 +157,8 @@ class IndicesBuilder:
         ivf_model
             The centroids.
         num_subvectors
-            Number of parts of a vector; default: the dimension by 16, or by 8 unless 16
-            divides it.
+            Number of parts of a vector. Default: parts of 16 dimensions if that is possible,
+            else of 8.
         sample_rate
             Number of rows to read per code.
         num_bits

@@ -338,7 +338,7 @@ def _zstd_share(block: Variable) -> float:
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 SURE_SHARE = 0.2
-"""Maximum share of the plain bytes of a dictionary of text that is used at once: larger ones are
+"""A dictionary of text up to this share of the plain bytes is used at once. A larger dictionary is
 compared with FSST."""
 
 

@@ -236,7 +236,7 @@ def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
 
 
 def items_of(values: Any) -> JsonItems:
-    """Return the top-level value of each valid row.
+    """Return the top-level value of each valid row; omit rows whose header is unknown.
 
     Parameters
     ----------

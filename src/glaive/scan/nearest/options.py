@@ -132,13 +132,14 @@ class NearestOptions:
     search_effort
         Share of the partitions to search first, from 0 to 1; ``None`` for 0.5.
     refine_factor
-        Measure true distances of so many times ``k`` candidates of an index.
+        Factor of ``k``: measure true distances of so many candidates of an index.
     ef
         Candidates that a search in a graph keeps; by default 1.5 ``k``.
     use_index
         Search with an index, if one exists.
     approx_mode
-        Precision of comparing codes of IVF_RQ: ``fast``, ``normal`` or ``accurate``.
+        ``fast``, ``normal`` or ``accurate``. Accepted and ignored: glaive compares codes of IVF_RQ
+        exactly.
     distance_range
         Lowest distance, and the upper bound (exclusive); ``None`` for no bound.
     query_parallelism

@@ -625,8 +625,8 @@ class TableMaintenance(TableHandle):
         Parameters
         ----------
         retentionHours
-            Age of the versions to delete, in hours; default: two weeks. 0 keeps only what the
-            newest version, tags and branches need.
+            Minimum age of the versions to delete, in hours; default: two weeks. 0 keeps only what
+            the newest version, tags and branches need.
         dryRun
             Only return a frame of all files that would be deleted.
         delete_unverified

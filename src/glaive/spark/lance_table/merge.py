@@ -480,7 +480,7 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
     Raises
     ------
     OptionError
-        The text means all columns by ``*``, including unread ones.
+        The text has a ``*`` for all columns, including unread ones.
     """
     if _ALL_COLUMNS.search(text):
         raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
@@ -638,8 +638,8 @@ class MergeBuilder:
         Raises
         ------
         OptionError
-            The merge lacks a clause, a clause lacks values, a string means all columns by ``*``, or
-            ``txn`` is invalid.
+            The merge lacks a clause, a clause lacks values, a string has a ``*`` for all columns,
+            or ``txn`` is invalid.
         ColumnNotFoundError, SchemaError
             A column is missing, or a value does not fit its column. Or several rows of the source
             change the same row; the message names it. The table is unchanged.

@@ -322,8 +322,8 @@ class TableRows(TableHandle):
         Raises
         ------
         ColumnNotFoundError, OptionError
-            A column is missing, ``keep`` differs from "first" and "last", or ``order_by`` means all
-            columns by ``*``.
+            A column is missing, ``keep`` differs from "first" and "last", or ``order_by`` has a
+            ``*`` for all columns.
 
         Notes
         -----
