@@ -167,7 +167,8 @@ class VectorKeywords(TypedDict, total=False):
         it with vectors of the dataset and chooses the parameters that you leave out.
     memory_limit
         Maximum bytes of memory for the build, or a string such as ``"2GB"``. More data
-        goes to temporary files. Default: ``GLAIVE_MEMORY_LIMIT``. For full-text indices a number is MiB, as in pylance.
+        goes to temporary files. Default: ``GLAIVE_MEMORY_LIMIT``. For full-text indices a number
+        is MiB, as in pylance.
     """
 
     metric_type: str | None
