@@ -41,6 +41,11 @@ assert some.where("id < 60").count() == 10
 glaive.spark.register_view(spark, "t", sys.argv[1])
 assert spark.sql("SELECT max(v[0]) AS top FROM t").collect()[0].top == 99.0
 
+uri = sys.argv[1]
+search = "SELECT count(*) AS n FROM lance_scan('" + uri + "', limit => 3) q, "
+search += "LATERAL lance_search('" + uri + "', q.v, 'v', k => 2)"
+assert spark.sql(search).first().n == 6
+
 try:
     glaive.spark.read(spark, sys.argv[1] + "-nothing")
 except glaive.errors.DatasetNotFoundError:

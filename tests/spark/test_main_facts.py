@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
@@ -114,6 +114,24 @@ def test_sql_takes_datasets_and_views(spark: SparkSession, shop: str) -> None:
     assert glaive.spark.sql(spark, f"select count(*) from lance.`{shop}`").first() == (ROWS,)
     glaive.spark.register_view(spark, "shop", shop, columns=["id", "day"])
     assert spark.sql("select sum(day) from shop where id < 14").first() == (42,)
+
+
+def test_table_functions_scan_and_search_in_sql(spark: SparkSession, shop: str) -> None:
+    scan = f"lance_scan('{shop}', columns => 'id,price,at,nested,pairs', filter => 'id < 20')"
+    found = spark.sql(f"select * from {scan}")
+    assert found.orderBy("id").collect() == frame(spark).select(found.columns).head(20)
+    queries = f"lance_scan('{shop}', filter => 'id in (7, 90)')"
+    by_vector = f"lance_search('{shop}', q.v, 'v', k => 1, select => array('id'))"
+    joined = spark.sql(f"select q.id as n, r.id from {queries} q, lateral {by_vector} r")
+    assert values(joined, "n", "id") == [(7, 7), (90, 90)]
+    by_text = f"lance_search_text('{shop}', q.name, 'name', k => 1, filter => 'id < 50')"
+    joined = spark.sql(f"select q.id as n, r.id from {queries} q, lateral {by_text} r")
+    assert values(joined, "n", "id") == [(7, 7), (90, 40)]
+    history = spark.sql(f"select version, operation from lance_history('{shop}')")
+    assert history.collect() == [(1, "overwrite")]
+    assert spark.sql(f"select * from lance_changes('{shop}', 1)").count() == ROWS
+    with pytest.raises(AnalysisException, match="column: missing"):
+        spark.sql(f"select * from lance_search('{shop}', array(1f))")
 
 
 def test_tables_are_changed_in_place(spark: SparkSession, uri: str) -> None:

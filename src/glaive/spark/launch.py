@@ -439,6 +439,7 @@ def register(spark: SparkSession) -> None:
     keys of URLs.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
+    from glaive.spark.table_functions import register_functions
 
     # Recorded in the session, like registrations. Spark warns when they are repeated, even for
     # sources that it finds itself.
@@ -454,6 +455,7 @@ def register(spark: SparkSession) -> None:
     if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)
     spark.dataSource.register(GlaiveDataSource)
+    register_functions(spark)
     spark.conf.set(REGISTERED, "true")
 
 

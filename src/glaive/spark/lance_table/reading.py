@@ -74,7 +74,7 @@ _DETAIL: Final = parse_columns(
     "num_deleted_rows bigint, num_fragments bigint, num_files bigint, size_in_bytes bigint, "
     "data_storage_version string, stable_row_ids boolean"
 ).append(pa.field("config", _STRINGS))
-_HISTORY: Final = (
+HISTORY: Final = (
     parse_columns(
         "version bigint, timestamp timestamp, operation string, read_version bigint, job_id string"
     )
@@ -82,7 +82,7 @@ _HISTORY: Final = (
     .append(pa.field("properties", _STRINGS))
 )
 _FRAGMENTS: Final = parse_columns("fragment_id bigint, num_rows bigint, num_deleted_rows bigint")
-_FILES: Final = parse_columns(
+FILES: Final = parse_columns(
     "fragment_id bigint, path string, kind string, size_in_bytes bigint, format_version string, "
     "field_ids array<int>, base_id bigint"
 )
@@ -149,8 +149,7 @@ class TableDescription(TableHandle):
         """
         if limit is not None:
             integer(1).check("limit", limit)
-        rows = list(_history(self._latest(), limit))
-        return self._described(pa.Table.from_pylist(rows, _HISTORY))
+        return self._described(history_table(self._latest(), limit))
 
     def fragments(self) -> DataFrame:
         """Return the fragments: ``fragment_id``, ``num_rows`` (live), ``num_deleted_rows``."""
@@ -206,6 +205,11 @@ class TableDescription(TableHandle):
         return self._described(pa.Table.from_pylist(rows, _REFS))
 
 
+def history_table(dataset: LanceDataset, limit: int | None) -> pa.Table:
+    """Return the rows of :meth:`TableDescription.history`."""
+    return pa.Table.from_pylist(list(_history(dataset, limit)), HISTORY)
+
+
 def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any]]:
     newest_first = list_versions(dataset.store)[::-1]
     for location in newest_first[:limit]:
@@ -226,7 +230,7 @@ def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any
 
 def files_table(manifest: Manifest) -> pa.Table:
     """Return the rows of :meth:`TableDescription.files`."""
-    rows, schema = _files(manifest), _FILES
+    rows, schema = _files(manifest), FILES
     # Convert in parts: Python values take several times the memory.
     parts = iter(lambda: list(islice(rows, _FILE_ROWS)), [])
     return pa.Table.from_batches((pa.RecordBatch.from_pylist(one, schema) for one in parts), schema)
