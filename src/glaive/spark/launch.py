@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -439,7 +440,6 @@ def register(spark: SparkSession) -> None:
     keys of URLs.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
-    from glaive.spark.table_functions import register_functions
 
     # Recorded in the session, like registrations. Spark warns when they are repeated, even for
     # sources that it finds itself.
@@ -455,7 +455,8 @@ def register(spark: SparkSession) -> None:
     if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)
     spark.dataSource.register(GlaiveDataSource)
-    register_functions(spark)
+    # By name: table functions need modules that import this one.
+    import_module("glaive.spark.table_functions").register_functions(spark)
     spark.conf.set(REGISTERED, "true")
 
 
