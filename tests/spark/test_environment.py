@@ -59,6 +59,12 @@ except glaive.errors.SchemaError as error:
 else:
     raise SystemExit("expected SchemaError")
 
+sql = glaive.spark.sql
+update = "UPDATE t SET v = array(7, 8) WHERE length(id) = 1"
+assert sql(spark, update, t=sys.argv[1]).first()[0] == 16
+assert sql(spark, "INSERT INTO t (id) SELECT id FROM t@v1", t=sys.argv[1]).first()[0] == 100
+assert sql(spark, "SELECT count(v) FROM t VERSION AS OF 1", t=sys.argv[1]).first()[0] == 100
+
 {more}
 spark.stop()
 print("done", glaive.dataset(sys.argv[1]).schema.field("v").type)

@@ -296,3 +296,23 @@ def test_a_java_that_this_release_cannot_use_is_passed_over(
     )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     assert (ensure_java() == tmp_path / "jdk") == (LATEST_JAVA is None)
+
+
+def test_statements_of_sql_change_and_describe_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+
+    def run(statement: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in glaive.spark.sql(spark, statement, t=uri).collect()]
+
+    run("CREATE TABLE t (id BIGINT NOT NULL, name STRING COMMENT 'of it', v ARRAY<FLOAT>)")
+    assert run("INSERT INTO t (id, name) SELECT id, concat('n', id) FROM range(9)") == [(9, 9)]
+    assert run("DELETE FROM t WHERE id IN (SELECT max(id) FROM t)") == [(1,)]
+    assert run("UPDATE t SET name = upper(name), v = array(1, 2) WHERE id % 2 = 0") == [(4,)]
+    merge = "MERGE INTO t USING range(6, 9) r ON t.id = r.id WHEN MATCHED THEN DELETE "
+    assert run(merge + "WHEN NOT MATCHED THEN INSERT (id) VALUES (r.id)") == [(3, 0, 2, 1)]
+    assert run("SELECT count(name), max(id), max(v[1]) FROM t") == [(6, 8, 2.0)]
+    assert run("SELECT count(*) FROM t VERSION AS OF 2") == [(9,)]
+    assert run("OPTIMIZE t")[0][0] == uri
+    assert run("DESCRIBE t")[1] == ("name", "string", "of it")
+    run("RESTORE TABLE t TO VERSION AS OF 2")
+    assert run("SELECT count(*) FROM t") == [(9,)]

@@ -22,7 +22,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.namespace import connect
-from glaive.spark.grammar import Choice, Slot, Words, compiled, matched
+from glaive.spark.grammar import Choice, Slot, Table, Version, Words, compiled, matched
 from glaive.spark.statements import STATEMENTS
 from glaive.spark.table_statements import PROCEDURES, snake
 
@@ -55,7 +55,7 @@ def uri(tmp_path: Path) -> str:
 MERGED = (
     "MERGE INTO t USING (SELECT id, 'm' AS name FROM range(2, 6)) AS s ON t.id = s.id "
     "WHEN MATCHED AND CASE WHEN t.id = 2 THEN true ELSE false END THEN DELETE "
-    "WHEN MATCHED AND t.price IS NULL THEN UPDATE SET name = concat(s.name, '''', s.id), "
+    'WHEN MATCHED AND t.price IS NULL THEN UPDATE SET name = concat(s.name, "\'", s.id), '
     "t.price = 0 "
     "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, s.name) "
     "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET price = t.price * 2"
@@ -75,7 +75,12 @@ CHANGES: list[tuple[str, list[Any], list[Any]]] = [
         [2],
         [*ABC[:2], (3, "none", None), (4, "it's", 8.5)],
     ),
-    ("UPDATE t x SET x.name = NULL WHERE name = 'it''s'", [1], [*ABC[:3], (4, None, 4.5)]),
+    (
+        "UPDATE t SET `price` = 1.25 * 3, t.id = 4.0 WHERE id = 4",
+        [1],
+        [*ABC[:3], (4, "it's", 3.75)],
+    ),
+    ('UPDATE t x SET x.name = NULL WHERE name = "it\'s"', [1], [*ABC[:3], (4, None, 4.5)]),
     (
         "UPDATE t SET price = -1 WHERE EXISTS (SELECT 1 FROM range(2) r WHERE r.id = t.id)",
         [1],
@@ -378,7 +383,7 @@ SLOTS = {
     "query": "SELECT (1)",
     "version": "VERSION AS OF 3",
     "columns": "(x, `y z`)",
-    "definitions": "(x INT, y STRUCT<a: INT> COMMENT 'y')",
+    "definitions": "(x MAP<INT, ARRAY<STRUCT<a: INT, b: INT>>>, comment STRING COMMENT 'y')",
     "definition": "x INT",
     "arguments": "('t', a => 1)",
     "properties": "(a.b = 'c', 'd' = 1)",
@@ -410,6 +415,37 @@ def test_statements_of_each_form_run_its_function(statement: Any, *, short: bool
         words = Words.of(spelled)
         first = next(one for one in STATEMENTS if matched(one.form, words) is not None)
         assert first.run is statement.run, spelled
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "found"),
+    [
+        (
+            "CREATE {definitions}",
+            "CREATE (version INT, m MAP<A, B> )",
+            ["version INT", "m MAP<A, B>"],
+        ),
+        (
+            "ADD {definition}",
+            "ADD a STRUCT<x: INT, y: INT>, b INT",
+            ["a STRUCT<x: INT, y: INT>", "b INT"],
+        ),
+        ("SET {assignments}", "SET a = b < c, `=` = f(1, '=')", {"a": "b < c", "`=`": "f(1, '=')"}),
+        ("SET {assignments}", "SET a = b, c", None),
+        ("O {options}", "O (a.b = 'c', 'd' 'e', f = -1)", {"a.b": "c", "d": "e", "f": "-1"}),
+        ("IS {text}", "IS 'it''s' ", "it's"),
+        ("IS {text}", 'IS "a" -- \'', "a"),
+        ("FROM {table}", "FROM `a.b`.c@v3", Table(("a.b", "c"), Version("VERSION", "3"))),
+        ("FROM {table}", "FROM a@`x-y`", Table(("a",), Version("VERSION", "'x-y'"))),
+        ("FROM {table} {alias}", "FROM a VERSION AS OF 3 where", None),
+        ("IF {condition} THEN", "IF CASE WHEN a THEN b END = c THEN", "CASE WHEN a THEN b END = c"),
+    ],
+)
+def test_slots_hold_the_text_of_the_user(form: str, text: str, found: Any) -> None:
+    slots = matched(form, Words.of(text))
+
+    name = form.partition("{")[2].partition("}")[0]
+    assert (None if slots is None else slots[name]) == found
 
 
 def test_the_guide_lists_each_statement_with_what_runs_it() -> None:

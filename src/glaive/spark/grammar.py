@@ -136,19 +136,18 @@ class Words:
         """Return the text from one position to another."""
         return "" if at >= stop else self.text[self.words[at].start : self.words[stop - 1].stop]
 
-    def parts(self, at: int, stop: int, separator: str = ",") -> list[str]:
-        """Return the parts of a text between separators outside of brackets."""
-        cuts, here = [at], at
+    def spans(self, at: int, stop: int, *, types: bool = False) -> list[tuple[int, int]]:
+        """Return the spans between commas outside of brackets; ``types``: and of ``map<…>``."""
+        cuts, here, angles = [at], at, 0
         while here < stop:
-            if self.is_word(here, separator):
-                cuts.append(here + 1)
+            word = self.words[here]
+            if word.kind == "sign":
+                angles += types * (word.text.count("<") - word.text.count(">"))
+                if word.text == "," and angles <= 0:
+                    cuts.append(here + 1)
             here = self.after[here]
-        if at == stop:
-            return []
-        return [
-            self.slice(start, end - 1)
-            for start, end in zip(cuts, [*cuts[1:], stop + 1], strict=True)
-        ]
+        spans = zip(cuts, [*cuts[1:], stop + 1], strict=True)
+        return [(start, end - 1) for start, end in spans] if at < stop else []
 
 
 # --- Slots of patterns ------------------------------------------------------------------
@@ -289,11 +288,12 @@ def _as_of(words: Words, at: int) -> Ends:
 
 
 def _name(words: Words, at: int) -> Ends:
-    word = words.words[at] if at < len(words.words) else None
-    if word is None or word.kind not in ("word", "name"):
-        return
-    if word.kind == "name" or word.text.upper() not in RESERVED:
-        yield at + 1, word.text
+    if at < len(words.words) and words.words[at].kind in ("word", "name"):
+        yield at + 1, words.words[at].text
+
+
+def _alias(words: Words, at: int) -> Ends:
+    return iter(()) if words.is_word(at, *RESERVED) else _name(words, at)
 
 
 def _path(words: Words, at: int) -> Ends:
@@ -317,21 +317,29 @@ def _text(words: Words, at: int) -> Ends:
 
 def _assignments(words: Words, at: int) -> Ends:
     for stop, _ in _text(words, at):
-        pairs = [Words.of(part) for part in words.parts(at, stop)]
-        cut = [next((n for n in range(len(one.words)) if one.is_word(n, "=")), 0) for one in pairs]
-        if all(cut):
-            yield (
-                stop,
-                {
-                    one.slice(0, at): one.slice(at + 1, len(one.words))
-                    for one, at in zip(pairs, cut, strict=True)
-                },
-            )
+        if stop < len(words.words) and not words.is_word(stop, "WHERE"):
+            continue
+        found = {}
+        for start, end in words.spans(at, stop):
+            cut = next((n for n in range(start, end) if words.is_word(n, "=")), start)
+            found[words.slice(start, cut)] = words.slice(cut + 1, end)
+        if all(found) and all(found.values()):
+            yield stop, found
 
 
-def _list(words: Words, at: int) -> Ends:
+def _list(words: Words, at: int, *, types: bool = False) -> Ends:
     if words.is_word(at, "(") and words.is_word(words.after[at] - 1, ")"):
-        yield words.after[at], words.parts(at + 1, words.after[at] - 1)
+        stop = words.after[at]
+        yield stop, [words.slice(*span) for span in words.spans(at + 1, stop - 1, types=types)]
+
+
+def _definitions(words: Words, at: int) -> Ends:
+    return _list(words, at, types=True)
+
+
+def _unbracketed(words: Words, at: int) -> Ends:
+    stop = len(words.words)
+    yield stop, [words.slice(*span) for span in words.spans(at, stop, types=True)]
 
 
 def _names(words: Words, at: int) -> Ends:
@@ -347,14 +355,15 @@ def _literal(words: Words, at: int) -> Ends:
 
 
 def _properties(words: Words, at: int) -> Ends:
-    """Yield strings by key: ``('a' = '1', b = 2)``; without ``=`` the value is empty."""
+    """Yield strings by key: ``('a' = '1', b = 2, c '3')``; empty for keys without a value."""
     for stop, texts in _list(words, at):
         found = {}
         for text in texts:
-            one = Words.of(text)
-            cut = next((n for n in range(len(one.words)) if one.is_word(n, "=")), len(one.words))
-            key = "".join(word.text for word in one.words[:cut])
-            found[key] = "".join(word.text for word in one.words[cut + 1 :])
+            one = Words.of(text).words
+            last = len(one) - (len(one) > 1 and one[-1].kind == "string")
+            cut = next((n for n, word in enumerate(one) if word.text == "="), last)
+            value = one[cut:] if cut == last else one[cut + 1 :]
+            found["".join(word.text for word in one[:cut])] = "".join(word.text for word in value)
         yield stop, found
 
 
@@ -367,19 +376,20 @@ def _query(words: Words, at: int) -> Ends:
 
 def _clauses(words: Words, at: int) -> Ends:
     """Yield the clauses of a merge, each as the words from ``WHEN`` on."""
+    if not words.is_word(at, "WHEN"):
+        return
     starts, here = [], at
     while here < len(words.words):
         if words.is_word(here, "WHEN"):
             starts.append(here)
         here = words.after[here]
-    if starts and starts[0] == at:
-        ends = [*starts[1:], len(words.words)]
-        yield len(words.words), [words.slice(*span) for span in zip(starts, ends, strict=True)]
+    ends = [*starts[1:], len(words.words)]
+    yield len(words.words), [words.slice(*span) for span in zip(starts, ends, strict=True)]
 
 
 _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
-    "alias": _name,
-    "source_alias": _name,
+    "alias": _alias,
+    "source_alias": _alias,
     "name": _name,
     "new": _name,
     "kind": _name,
@@ -388,10 +398,10 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "origin": _table,
     "column": _path,
     "columns": _names,
-    "definitions": _list,
+    "definitions": _definitions,
     "values": _list,
     "arguments": _list,
-    "definition": _text,
+    "definition": _unbracketed,
     "condition": _text,
     "source": _text,
     "type": _text,

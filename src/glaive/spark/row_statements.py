@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import NumericType, StringType, StructField, StructType
 from sqlglot import exp
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError, UnsupportedFeatureError
-from glaive.format.field import quoted_name
+from glaive.format.field import quoted_name, unquoted_name
 from glaive.spark.api import CASE_SENSITIVE, is_set
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.frame import frame_schema
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 # --- Rows -------------------------------------------------------------------------------
 
-_NO_SOURCE = "a source without rows"
-"""The column of an empty source, whose merge changes rows by a condition alone."""
-
 
 @runs("DELETE FROM {table} [[AS] {alias}] [WHERE {condition}]", by="delete")
 def _delete(tables: NamedTables, found: Found) -> DataFrame:
@@ -52,7 +49,7 @@ def _delete(tables: NamedTables, found: Found) -> DataFrame:
 @runs("UPDATE {table} [[AS] {alias}] SET {assignments} [WHERE {condition}]", by="merge")
 def _update(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
-    values = _assigned(found["assignments"])
+    values = _assigned(target, found["assignments"])
     if any(_has_query(value) for value in values.values()):
         raise OptionError(
             "UPDATE: a value is a query. Write MERGE INTO … USING (query) ON … WHEN MATCHED THEN "
@@ -70,7 +67,7 @@ def _change(
     name = found.get("alias", found["table"].parts[-1])
     if condition is not None and _has_query(condition):
         return _change_by_query(tables, found, target, values)
-    source = tables.spark.createDataFrame([], StructType().add(_NO_SOURCE, StringType()))
+    source = tables.spark.createDataFrame([], StructType())
     merge = target.alias(name).merge(source, "false")
     if values is None:
         return merge.whenNotMatchedBySourceDelete(condition).execute()
@@ -120,13 +117,29 @@ def _has_query(expression: str) -> bool:
     return parsed.find(exp.Query) is not None
 
 
-def _assigned(values: Mapping[str, str]) -> dict[str, str]:
+def _assigned(target: LanceTable, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of columns, with numbers cast to the types of their columns.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A value is ``DEFAULT``.
+    """
+    dataset, cast = latest(target), {}
+    types = {
+        field.name.lower(): field.dataType
+        for field in to_spark(frame_schema(dataset, Options(uri=dataset.uri)))
+        if isinstance(field.dataType, NumericType)
+    }
     for name, value in values.items():
         if value.strip().upper() == "DEFAULT":
             raise UnsupportedFeatureError(
                 f"{name} = DEFAULT: glaive keeps no defaults of columns. Write the value"
             )
-    return dict(values)
+        column = unquoted_name(name if name.endswith("`") else name.rpartition(".")[2])
+        kind = types.get(column.lower())
+        cast[name] = value if kind is None else f"cast({value} as {kind.simpleString()})"
+    return cast
 
 
 _CLAUSES: Final = {
@@ -180,7 +193,7 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
             )
         arguments: dict[str, Any] = {"condition": given.get("condition")}
         if "assignments" in given:
-            arguments["set"] = _assigned(given["assignments"])
+            arguments["set"] = _assigned(target, given["assignments"])
         elif "columns" in given:
             if len(given["columns"]) != len(given["values"]):
                 raise OptionError(
@@ -188,7 +201,7 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
                     f"{text!r:.80}. Write one value for each column"
                 )
             arguments["values"] = _assigned(
-                dict(zip(given["columns"], given["values"], strict=True))
+                target, dict(zip(given["columns"], given["values"], strict=True))
             )
         merge = getattr(merge, method)(**arguments)
     counts = merge.execute()
@@ -294,7 +307,7 @@ def _cast(frame: DataFrame, name: str, field: StructField) -> Any:
     if isinstance(given, StringType) and not isinstance(wanted, StringType):
         raise SchemaError(
             f"INSERT: column {field.name!r} stores {wanted.simpleString()}, the value is a string. "
-            "Cast it"
+            f"Cast it to {wanted.simpleString()}"
         )
     column = F.col(name)
     return (column if same_type(given, wanted) else column.cast(wanted)).alias(field.name)

@@ -203,11 +203,7 @@ def _drop(tables: NamedTables, found: Found) -> DataFrame:
 @runs("ALTER TABLE {table} ADD (COLUMN|COLUMNS) ({definitions}|{definition})", by="addColumns")
 def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
-    texts = found.get("definitions")
-    if texts is None:
-        words = Words.of(found["definition"])
-        texts = words.parts(0, len(words.words))
-    columns = _fields(texts)
+    columns = _fields(found["definitions"] if "definitions" in found else found["definition"])
     for field in columns:
         if not field.nullable:
             raise SchemaError(
