@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import DataType, StructField, StructType
 
-from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.version import version_as_of
@@ -49,18 +48,12 @@ CLUSTER_KEYS: Final = "glaive.cluster_by"
 """The entry of a table's configuration with the columns of ``CLUSTER BY``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A column of ``CREATE TABLE``."""
-
-    name: str
-    data_type: str
-    nullable: bool
-    comment: str | None
+_RULES: Final = {"DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "FOREIGN", "REFERENCES"}
 
 
-def _definitions(texts: Sequence[str]) -> list[Definition]:
-    columns = []
+def _fields(texts: Sequence[str]) -> StructType:
+    """Return columns with their comments in the metadata."""
+    fields = []
     for text in texts:
         words = Words.of(text)
         found = matched("{name} {type} [NOT NULL] [COMMENT {text}]", words)
@@ -70,23 +63,10 @@ def _definitions(texts: Sequence[str]) -> list[Definition]:
                 f"column {text!r:.80}: glaive does not know {(rules or [text])[0]!r:.40}. Write a "
                 "column as name type [NOT NULL] [COMMENT 'text']"
             )
-        columns.append(
-            Definition(found["name"], found["type"], "NOT" not in found, found.get("text"))
-        )
-    return columns
-
-
-_RULES: Final = {"DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "FOREIGN", "REFERENCES"}
-
-
-def _fields(texts: Sequence[str]) -> StructType:
-    """Return columns with their comments in the metadata."""
-    fields = []
-    for one in _definitions(texts):
-        arrow_type("column", one.data_type)  # raises for unknown types
-        parsed = DataType.fromDDL(one.data_type)
-        metadata = {} if one.comment is None else {"comment": one.comment}
-        fields.append(StructField(one.name, parsed, one.nullable, metadata))
+        arrow_type("column", found["type"])  # raises for unknown types
+        kind = DataType.fromDDL(found["type"])
+        metadata = {"comment": found["text"]} if "text" in found else {}
+        fields.append(StructField(found["name"], kind, "NOT" not in found, metadata))
     return StructType(fields)
 
 
@@ -543,33 +523,12 @@ def _show_refs(tables: NamedTables, found: Found) -> DataFrame:
 
 # --- Procedures -------------------------------------------------------------------------
 
-PROCEDURES: Final = (
-    "addColumns",
-    "alterColumn",
-    "changes",
-    "createBranch",
-    "createIndex",
-    "createTag",
-    "deleteTag",
-    "dropColumns",
-    "dropDuplicates",
-    "dropIndex",
-    "export",
-    "files",
-    "fragments",
-    "indices",
-    "optimizeIndices",
-    "publish",
-    "refs",
-    "renameColumn",
-    "restoreToTimestamp",
-    "restoreToVersion",
-    "sample",
-    "search",
-    "searchText",
-    "shallowClone",
-    "vacuum",
-)
+_METHODS = """
+addColumns alterColumn changes createBranch createIndex createTag deleteTag dropColumns
+dropDuplicates dropIndex export files fragments indices optimizeIndices publish refs renameColumn
+restoreToTimestamp restoreToVersion sample search searchText shallowClone vacuum
+"""
+PROCEDURES: Final = tuple(_METHODS.split())
 """The methods of ``LanceTable`` that ``CALL`` runs."""
 
 
