@@ -242,7 +242,7 @@ def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str])
 
 
 def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
-    """Refuse a folder with other files than a dataset's, which may be the caller's own.
+    """Refuse a folder with files: it lacks a manifest, so they may be the caller's own.
 
     Files below ``besides`` are allowed: a drop deletes them last and may have left them.
 

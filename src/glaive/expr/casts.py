@@ -56,7 +56,7 @@ def read_texts(text: Any, kind: Any) -> Any:
     Raises
     ------
     pyarrow.ArrowNotImplementedError
-        Arrow lacks a parser for this type.
+        glaive lacks a parser for this type.
     """
     name = next((name for name in _READERS if getattr(pa.types, f"is_{name}")(kind)), None)
     if name is None:

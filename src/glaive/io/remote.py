@@ -166,7 +166,7 @@ def described(store: ObjectStore, path: str, size: int, modified: datetime | Non
 
 # --- Repeat reads whose response broke off, waiting longer each time --------------------
 #
-# The object store client repeats requests that were refused or ignored. It gives up when a
+# The object store client repeats requests that were refused or unanswered. It gives up when a
 # response ends early, because it has already passed on the start of the response. glaive repeats
 # such reads, which is safe; it does not repeat writes.
 
