@@ -8,6 +8,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+import sqlglot
 from pyspark.sql import SparkSession
 
 import glaive
@@ -35,6 +36,11 @@ ROWS = pa.table(
 )
 
 ABC = [(1, "a", 1.5), (2, "b", 2.5), (3, None, None), (4, "it's", 4.5)]
+
+
+BY_SQLGLOT_30 = pytest.mark.skipif(
+    int(sqlglot.__version__.split(".")[0]) < 30, reason="sqlglot 30 reads expressions after AS OF"
+)
 
 
 def rows_of(uri: str, **version: Any) -> list[tuple[Any, ...]]:
@@ -159,8 +165,16 @@ def test_results_have_the_columns_of_databricks(
         ("t VERSION AS OF 'gold'", [1, 2, 3, 4]),
         ("t@dev", [1, 2, 3, 4, 7]),
         ("t VERSION AS OF 'main'", [1, 2, 3, 4, 5]),
-        ("t TIMESTAMP AS OF current_timestamp() + INTERVAL 1 DAY x", [1, 2, 3, 4, 5]),
-        ("t FOR SYSTEM_TIME AS OF TIMESTAMP '2999-01-01 00:00:00'", [1, 2, 3, 4, 5]),
+        pytest.param(
+            "t TIMESTAMP AS OF current_timestamp() + INTERVAL 1 DAY x",
+            [1, 2, 3, 4, 5],
+            marks=BY_SQLGLOT_30,
+        ),
+        pytest.param(
+            "t FOR SYSTEM_TIME AS OF TIMESTAMP '2999-01-01 00:00:00'",
+            [1, 2, 3, 4, 5],
+            marks=BY_SQLGLOT_30,
+        ),
         ("t TIMESTAMP AS OF '2999-01-01' WHERE id > 4", [5]),
     ],
 )
