@@ -6,6 +6,7 @@ with the release that has it.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
@@ -283,6 +285,23 @@ def test_times_of_day_are_read_or_refused_with_the_release_that_has_them(
     else:
         with pytest.raises(SchemaError, match=r"'t': Spark 4.0.* no type .*Spark 4.1 has"):
             glaive.spark.read(spark, uri)
+
+
+FEATURES = {
+    "filters for Python sources": hasattr(datasource, "EqualTo"),
+    "Arrow batches for sinks of streams": hasattr(datasource, "DataSourceStreamArrowWriter"),
+    "partitions by number (`repartitionById`)": hasattr(DataFrame, "repartitionById"),
+    "times of day (`TIME`)": HAS_TIME,
+    "limits of a stream (`maxFilesPerTrigger`)": HAS_READ_LIMITS,
+    "Java 23 and later": LATEST_JAVA is None,
+}
+
+
+def test_the_guide_says_what_each_release_has() -> None:
+    guide = Path(__file__, "../../../docs/guide/spark.md").resolve().read_text("utf-8")
+    since = dict(re.findall(r"^\| (.+?) \| (4\.\d) \|", guide, re.MULTILINE))
+    minor = ".".join(pyspark.__version__.split(".")[:2])
+    assert {name: minor >= first for name, first in since.items()} == FEATURES
 
 
 def test_a_java_that_this_release_cannot_use_is_passed_over(
