@@ -219,3 +219,15 @@ def test_a_dataset_with_the_name_of_a_score_is_searched_without_it(
 def test_every_function_is_registered_with_a_session(spark: SparkSession) -> None:
     for name in FUNCTIONS:
         assert spark.catalog.functionExists(name)
+
+
+def test_another_session_of_the_same_spark_has_sources_and_functions(
+    spark: SparkSession, path: str
+) -> None:
+    other = spark.newSession()
+    try:
+        assert glaive.spark.read(other, path, columns=["id"]).count() == 300
+        assert other.read.format("glaive").load(path).count() == 300
+        assert other.sql(f"select * from lance_scan('{path}', limit => 2)").count() == 2
+    finally:
+        spark.createDataFrame([], "a int")  # active again

