@@ -304,7 +304,7 @@ class LateVersions(WrappedStore):
         super().__init__(inner)
         self.work = work
 
-    def beside(self, uri: str) -> ObjectStore:
+    def sibling(self, uri: str) -> ObjectStore:
         return LateVersions(open_store(uri), self.work)
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ class SimulatedStore(ObjectStore):
     def below(self, path: str) -> SimulatedStore:
         return SimulatedStore(self._actor, self._key(path))
 
-    def beside(self, uri: str) -> SimulatedStore | None:
+    def sibling(self, uri: str) -> SimulatedStore | None:
         """A store of another folder of the bucket."""
         start = self._bucket.uri
         if uri.rstrip("/") != start and not uri.startswith(f"{start}/"):

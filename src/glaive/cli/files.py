@@ -278,7 +278,7 @@ def ingest(
     if master is not None or conf:
         result = _on_spark(list(sources), dataset, master, pairs_of("--conf", conf), keywords)
     else:
-        result = _here(list(sources), dataset, keywords)
+        result = _run_locally(list(sources), dataset, keywords)
     seconds, shown = time.perf_counter() - started, public(dataset)
     if as_json:
         print_json({"dataset": shown, **asdict(result), "seconds": round(seconds, 3)})
@@ -292,7 +292,7 @@ def ingest(
         )
 
 
-def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestResult:
+def _run_locally(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestResult:
     """Run the tasks in this process, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.markup import escape

@@ -42,7 +42,7 @@ from glaive.options import (
     number,
     option,
 )
-from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.options import REWRITE_BLOBS, ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
@@ -370,7 +370,7 @@ def rewrite(
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
-    reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+    reading = replace(reading, blob_handling=REWRITE_BLOBS)
     query = make_query(Views(dataset.snapshot), reading)
     # Opened like the scan opens it, so that it is opened once.
     if plan.checksums is None and _has_checksums(query.source.snapshot, old):

@@ -28,7 +28,7 @@ from glaive.scan.options import ScanKeywords
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_from
 
-_OF_ARROW = ("cache_metadata", "fragment_scan_options", "memory_pool", "use_threads")
+_IGNORED_OPTIONS = ("cache_metadata", "fragment_scan_options", "memory_pool", "use_threads")
 """Options of pyarrow scanners that are ignored."""
 
 
@@ -110,7 +110,7 @@ class ArrowDataset(pads.FileSystemDataset):
         """Describe a scan."""
         if self._filter is not None:
             filter = self._filter if filter is None else self._filter & filter
-        options = {name: value for name, value in options.items() if name not in _OF_ARROW}
+        options = {name: value for name, value in options.items() if name not in _IGNORED_OPTIONS}
         if columns is not None:  # these include row ids and addresses if the engine wants them
             columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
             kept = {k: v for k, v in self._options.items() if k not in _ADDED}

@@ -45,7 +45,7 @@ from glaive.format.manifest import Feature, Manifest, check_writable
 from glaive.format.rowids import decode_row_ids, encode_row_ids
 from glaive.options import integer
 from glaive.process import monotonic
-from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.options import REWRITE_BLOBS, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_reserved_names
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
@@ -600,7 +600,7 @@ class UpdateTask:
         reading = ScanOptions.of(
             columns=columns, filter=self.where, fragments=self.fragments.ids(opened)
         )
-        reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+        reading = replace(reading, blob_handling=REWRITE_BLOBS)
         scanner = Scanner(Views(opened.snapshot), reading)
         updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
         change = partial(_changed, values=values, schema=schema)

@@ -355,8 +355,8 @@ def to_levels(entries: Entries) -> Levels:
 MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
 """Maximum lists of an array whose offsets take memory beyond the bytes of the file."""
 
-_NONE = np.zeros(0, np.int64)
-_NONE.setflags(write=False)
+_EMPTY = np.zeros(0, np.int64)
+_EMPTY.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ class Validity:
     """Validity of ``count`` slots: the slots at ``positions`` are valid, or all others are."""
 
     count: int
-    positions: Int64s = field(default_factory=lambda: _NONE)
+    positions: Int64s = field(default_factory=lambda: _EMPTY)
     are_valid: bool = False
 
     @property
@@ -461,7 +461,7 @@ class ListSlots:
         count = len(self.positions)
         offsets = np.zeros(len(slots) + 1, np.int64)
         if not count:
-            return offsets, _NONE
+            return offsets, _EMPTY
         at = self.positions.searchsorted(slots)
         np.minimum(at, count - 1, out=at)
         begin = self.ends[at]

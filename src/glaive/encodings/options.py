@@ -126,7 +126,7 @@ _KEYS: dict[str, Kind] = {
 _STORED_KEYS = _KEYS | {"compression": _compression(*_COMPRESSIONS[:-1])}
 """Options that metadata can have."""
 
-_OF_THE_TYPE = (
+_TYPE_OPTIONS = (
     "packed",
     "blob",
     "blob-inline-size-threshold",
@@ -149,8 +149,8 @@ def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
         if not key.startswith(PREFIX):
             continue
         name = key.removeprefix(PREFIX)
-        if name not in _OF_THE_TYPE:
-            known = [PREFIX + option for option in (*_KEYS, *_OF_THE_TYPE)]
+        if name not in _TYPE_OPTIONS:
+            known = [PREFIX + option for option in (*_KEYS, *_TYPE_OPTIONS)]
             text = value.decode("utf-8", "replace")
             parsed[name.replace("-", "_")] = _parse(
                 _STORED_KEYS.get(name), key, text, known, column
@@ -169,7 +169,7 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
     parsed = {}
     for key, value in given.items():
         name = key.replace("_", "-")
-        if name in _OF_THE_TYPE:
+        if name in _TYPE_OPTIONS:
             raise OptionError(
                 f"encoding option {key!r} of column {column!r} is part of the schema: "
                 f"put {PREFIX}{name} into the metadata of the field"

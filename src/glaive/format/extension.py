@@ -141,7 +141,7 @@ class _Exported:
 #
 # Arrow makes types of pandas from them when a table becomes a frame, also by its own methods.
 
-_OF_ARROW: Final = "[pyarrow]"
+_PANDAS_SUFFIX: Final = "[pyarrow]"
 """The end of the name of an Arrow type in pandas, which would convert values to it."""
 
 _TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
@@ -182,8 +182,8 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
 def _matches_note(one: dict[str, Any], field: pa.Field[Any]) -> bool:
     """Return whether the classes that a column's note names can have values of its type."""
     kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
-    if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):
-        return of_numpy == f"{field.type}{_OF_ARROW}"
+    if of_numpy.endswith(_PANDAS_SUFFIX) and not _TEXTS(of_numpy):
+        return of_numpy == f"{field.type}{_PANDAS_SUFFIX}"
     if of_numpy.startswith(_EXTENSIONS) and _NAME not in (field.metadata or ()):
         return False
     if kind == "object" and _TEXTS(of_numpy):

@@ -573,12 +573,12 @@ def _text_keys(metadata: Mapping[bytes, bytes] | None) -> dict[str, bytes]:
 #
 # Specification: "Fields" in ``docs/format``.
 
-_OF_ROWS: Final = frozenset(
+_ROW_COLUMNS: Final = frozenset(
     ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
 )
 """Names of facts of each row, which changes of rows read by these names."""
 
-RESERVED: Final = _OF_ROWS | {"_rowoffset"}
+RESERVED: Final = _ROW_COLUMNS | {"_rowoffset"}
 """Names that no new column can have."""
 
 _NO_PARENT: Final = -1
@@ -596,7 +596,7 @@ def refuse_reserved(fields: Iterable[file_pb2.Field], where: str) -> None:
         Such a column exists; the message says how to get rid of it.
     """
     for field in fields:
-        if field.parent_id == _NO_PARENT and field.name in _OF_ROWS:
+        if field.parent_id == _NO_PARENT and field.name in _ROW_COLUMNS:
             raise SchemaError(
                 f"column {field.name!r} of {where}: the name is reserved for row ids, and changes "
                 "would take its values for those. Nothing was changed. Rename the column "

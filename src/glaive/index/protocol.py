@@ -139,28 +139,30 @@ def stored_batches(source: IndexSource) -> Iterator[ValueBatch]:
 
 Entry = table_pb2.IndexMetadata
 
-_OF_VECTORS: Final = (
+_VECTOR_PARAMETERS: Final = (
     "accelerator index_file_version ivf_centroids ivf_centroids_file max_iters metric metric_type "
     "num_bits num_partitions num_sub_vectors pq_codebook precomputed_partitions rabitq_model "
     "rotation_type sample_rate skip_transpose sq_bounds target_partition_size train "
     "m max_level ef_construction "
 )
-_OF_BUILDING: Final = (  # options of how pylance builds a vector index; the index stays the same
+_IGNORED_PARAMETERS: Final = (  # they change how pylance builds an index, and keep the result
     "filter_nan implementation index_cache_size one_pass_ivfpq progress_callback "
     "shuffle_partition_batches shuffle_partition_concurrency storage_options "
     "streaming_coreset_rate streaming_refine_passes streaming_sample_rate use_torch "
 )
-_OF_TEXTS: Final = (
+_TEXT_PARAMETERS: Final = (
     "analyzer ascii_folding base_tokenizer block_size custom_stop_words document_granularity "
     "format_version index_operators language lower_case max_ngram_length max_token_length "
     "min_ngram_length num_workers prefix_only preserve_original remove_stop_words "
     "split_identifiers split_on_numerics stem with_position "
 )
-_OF_SCALARS: Final = (
+_SCALAR_PARAMETERS: Final = (
     "num_bands num_hashes number_of_items page_size path probability rows_per_zone shingle_size "
     "target_index_type tokenizer zone_size"
 )
-PARAMETERS: Final = frozenset((_OF_VECTORS + _OF_BUILDING + _OF_TEXTS + _OF_SCALARS).split())
+PARAMETERS: Final = frozenset(
+    (_VECTOR_PARAMETERS + _IGNORED_PARAMETERS + _TEXT_PARAMETERS + _SCALAR_PARAMETERS).split()
+)
 """Names of parameters that any kind of index has: other kinds ignore them, as in pylance."""
 
 

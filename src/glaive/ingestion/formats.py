@@ -55,7 +55,7 @@ def _grouped_pieces(file: SourceFile, sizes: Sequence[int], target_bytes: int) -
 
 # --- Parquet: row groups become record batches with the types that they were written with
 
-_OF_SPARK: Final = b"org.apache.spark.sql.parquet.row.metadata"
+_SPARK_METADATA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
 """Entry in the metadata of all files that Spark wrote."""
 
 _DICTIONARIES: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
@@ -70,7 +70,7 @@ def open_parquet(source: Any, **options: Any) -> Any:
     from pyarrow import parquet
 
     opened = parquet.ParquetFile(source, **options)
-    if _OF_SPARK not in (opened.schema_arrow.metadata or {}):
+    if _SPARK_METADATA_KEY not in (opened.schema_arrow.metadata or {}):
         return opened
     known = {**options, "metadata": opened.metadata}
     return parquet.ParquetFile(source, **known, coerce_int96_timestamp_unit="us")

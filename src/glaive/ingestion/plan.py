@@ -69,7 +69,7 @@ _VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
 _MAX_ITEMS: Final = 2**31 - 1
 """Largest number of items in a vector: Arrow's sizes have 32 bits."""
 
-_OF_SPARK: Final[dict[str, Any]] = {
+_SPARK_TYPES: Final[dict[str, Any]] = {
     "long": pa.int64(),
     "short": pa.int16(),
     "byte": pa.int8(),
@@ -155,8 +155,8 @@ def _type(words: str, column: str, levels: int = MAX_NESTING) -> Any:
         raise OptionError(f"schema: column {column}: nested deeper than {MAX_NESTING} levels")
     words = " ".join(words.split())
     lower = words.lower()
-    if lower in SIMPLE or lower in _OF_SPARK:
-        return SIMPLE.get(lower) or _OF_SPARK[lower]
+    if lower in SIMPLE or lower in _SPARK_TYPES:
+        return SIMPLE.get(lower) or _SPARK_TYPES[lower]
     if lower.startswith("array<") and lower.endswith(">"):
         return pa.list_(_type(words[6:-1], column, levels - 1))
     if lower.startswith("struct<") and lower.endswith(">"):

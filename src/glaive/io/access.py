@@ -974,8 +974,8 @@ def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapp
 def _open(root: ObjectStore, location: Location, options: Mapping[str, str]) -> ObjectStore:
     if location.is_local:
         return LocalStore(location.path, options)
-    if (beside := root.beside(location.uri)) is not None:
-        return beside
+    if (sibling := root.sibling(location.uri)) is not None:
+        return sibling
     if options is root.options:
         return open_sibling(root, location.uri)
     return open_renewed(location.uri, options)

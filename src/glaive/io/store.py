@@ -72,8 +72,8 @@ class IoCounters:
         with self._lock:
             now = self._counts
             self._counts = (now[0] + reads, now[1] + bytes_read, now[2] + writes, now[3] + written)
-        if self is not _of_process:
-            _of_process.add(reads, bytes_read, writes, written)
+        if self is not _process_counters:
+            _process_counters.add(reads, bytes_read, writes, written)
 
     def add_read(self, operations: int, size: int) -> None:
         """Count reads of ``size`` bytes in total."""
@@ -103,12 +103,12 @@ class IoCounters:
         return taken
 
 
-_of_process = IoCounters()
+_process_counters = IoCounters()
 
 
 def process_totals() -> IOStats:
     """Return the operations and bytes of all stores since this process started."""
-    return _of_process.snapshot()
+    return _process_counters.snapshot()
 
 
 PutMode = Literal["create", "overwrite"]
@@ -344,7 +344,7 @@ class ObjectStore:
         """Return a store of a folder of this store; ``None`` if folders are opened by URI."""
         return None
 
-    def beside(self, uri: str) -> ObjectStore | None:
+    def sibling(self, uri: str) -> ObjectStore | None:
         """Return a store of another location of the same system; ``None`` to open it by URI."""
         return None
 

@@ -34,12 +34,12 @@ _HOMES = {
     "RestNamespace": ("rest", "RestNamespace"),
     "connect": ("directory", "connect"),
 }
-_OF_THE_INTERFACE = ("Request", "Response", "LanceNamespace")
+_INTERFACE_SUFFIXES = ("Request", "Response", "LanceNamespace")
 """Ends of the names that the package lance-namespace defines."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES and not name.endswith(_OF_THE_INTERFACE):
+    if name not in _HOMES and not name.endswith(_INTERFACE_SUFFIXES):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         interface = import_module("lance_namespace")

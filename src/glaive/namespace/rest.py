@@ -213,7 +213,7 @@ _MAX_ARROW_BYTES = 4 << 30
 _READ_BYTES = 1 << 18
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_OF_THE_LOCATION = ("id", "context", "identity")
+_LOCATION_KEYS = ("id", "context", "identity")
 _KNOWN = (
     "uri",
     "allow_local_locations",
@@ -378,7 +378,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         if operation.body == "metadata":
             fields = dict(fields.get("metadata") or {})
         else:
-            fields = {key: field for key, field in fields.items() if key not in _OF_THE_LOCATION}
+            fields = {key: field for key, field in fields.items() if key not in _LOCATION_KEYS}
         return json.dumps(fields).encode(), JSON
 
     def _headers_of(self, method: str, request: object) -> dict[str, str]:

@@ -472,7 +472,7 @@ class ScanOptions:
         return of_scans, {name: value for name, value in given.items() if name not in of_scans}
 
 
-TO_WRITE_AGAIN = "logical"
+REWRITE_BLOBS = "logical"
 """``blob_handling`` of rows to rewrite: for internal use."""
 _SEARCHES = {"nearest": "a nearest neighbor search", "full_text_query": "an FTS search"}
 _KINDS = kinds_of(ScanOptions)

@@ -471,7 +471,7 @@ class _Maker:
     def done(self, inputs: Sequence[str], *, same: bool) -> Projection:
         """Return the projection with further ``inputs``; ``same`` if all columns are stored."""
         fields, outputs = self.fields, self.outputs
-        beside = {path: self._read(path) for path in inputs}
+        values = {path: self._read(path) for path in inputs}
         plain = _is_plain(fields, outputs)
         blob_contents: frozenset[int] = frozenset()
         if self.blobs != "descriptions":
@@ -488,7 +488,7 @@ class _Maker:
             plain=plain,
             has_extension_types=logical_schema is not stored,
             blob_contents=blob_contents,
-            inputs=beside,
+            inputs=values,
             blobs=self.blobs,
         )
 

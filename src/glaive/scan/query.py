@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
-from glaive.scan.options import TO_WRITE_AGAIN, Meter, Reading, ScanOptions, report
+from glaive.scan.options import REWRITE_BLOBS, Meter, Reading, ScanOptions, report
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import SYSTEM_COLUMNS
 from glaive.scan.run.scheduler import ScanRun
@@ -132,7 +132,7 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         The filter, or an expression, is invalid.
     """
     if not options.use_cache or options.scan_stats_callback is not None:
-        comparing = options.blob_handling == TO_WRITE_AGAIN
+        comparing = options.blob_handling == REWRITE_BLOBS
         apart = views.snapshot.apart(comparing=comparing, shares_indices=options.use_cache)
         views = Views(apart)
     condition = None if options.filter is None else views.filter(options.filter)

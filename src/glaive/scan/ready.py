@@ -44,7 +44,7 @@ def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) ->
 # Only options that are cheap and safe to compare are remembered: strings, numbers and lists of
 # names. Searches with other options, such as expressions, are prepared like any scan.
 
-_KEPT: Final = "searches"
+_CACHE_KEY: Final = "searches"
 _MAX_KEPT: Final = 64
 """Searches kept for a version. With one more, all are dropped."""
 
@@ -74,7 +74,7 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     key = _key_of(given)
     if key is None:
         return ready_scan(views, ScanOptions.of(**given))
-    kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_KEPT, {})
+    kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_CACHE_KEY, {})
     vectors = query_vectors(given["nearest"]["q"])
     known = kept.get((key, vectors.ndim))
     if known is not None:

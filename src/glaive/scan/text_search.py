@@ -405,7 +405,7 @@ _SURPLUS_FACTOR: Final = 4
 """Factor of the rows to find first if other queries exclude rows or lower their scores."""
 _MAX_BEST_ROWS: Final = 4096
 """Maximum rows of a search for the best rows; beyond, search for all rows."""
-_OF_POSTINGS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
+_POSTING_DEFAULTS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
 """Parameters of indices that leave tokens the same."""
 
 
@@ -549,7 +549,7 @@ class TextSearch:
                 "type INVERTED"
             )
         segments = [opened for column in indexed for _, opened in column.segments]
-        if len({replace(opened.params, **_OF_POSTINGS) for opened in segments}) > 1:
+        if len({replace(opened.params, **_POSTING_DEFAULTS) for opened in segments}) > 1:
             raise OptionError(
                 f"columns: the indices of {', '.join(query.columns)} make tokens in different ways"
             )
@@ -564,7 +564,7 @@ class TextSearch:
         self, column: TextColumn, weight: float, tokenizer: Tokenizer, tokens: Sequence[str]
     ) -> CombinedColumn:
 
-        known = column.searched(self._among) if column.segments else []
+        known = column.searched(self._searched_rows) if column.segments else []
         parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
         statistics = [column.statistics]
         texts = self._read(column, tokenizer, tokens)
@@ -627,15 +627,15 @@ class TextSearch:
             texts = self._read(column, column.tokenizer, [token for token, _ in plain.tokens])
         if terms.tokens and indexed:
             # Each partition has its own similar words, and sums of all its documents.
-            searched = column.searched(self._among)
+            searched = column.searched(self._searched_rows)
             # A token counts once for each place; n-grams have one place. Texts that are read count
             # all.
             once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
             # An index of list elements and the unindexed rows share their statistics.
             known = texts is not None and column.by_element and not terms.fuzziness
-            beside = [texts] if texts is not None and known else []
-            both = [column.statistics, *(one.statistics for one in beside)]
-            parts.append(search_terms(searched, once, TextStatistics.sum_of(both), most, beside))
+            unindexed = [texts] if texts is not None and known else []
+            both = [column.statistics, *(one.statistics for one in unindexed)]
+            parts.append(search_terms(searched, once, TextStatistics.sum_of(both), most, unindexed))
             self.meter.count("documents_indexed", column.statistics.documents)
             self.meter.count("index_comparisons", len(terms.tokens) + len(parts[-1].rows))
         if texts is not None:
@@ -666,7 +666,7 @@ class TextSearch:
     # ------------------------------------------------------------------ rows
 
     @cached_property
-    def _among(self) -> RowSet | None:
+    def _searched_rows(self) -> RowSet | None:
         """Addresses of the rows to search in indices; ``None`` for all."""
         snapshot = self.views.snapshot
         if self.prefilter is None:

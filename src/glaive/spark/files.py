@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = {suffix: kind.name for kind in (Csv, Json, Parquet) for suffix in kind.suffixes}
 
-_OF_PYTHON: Final = ": pythonuserdefined"
+_PYTHON_TYPE_MARK: Final = ": pythonuserdefined"
 """The name that Spark prints for a type that is a Python class."""
 
 
@@ -96,7 +96,7 @@ def read_files(
         reader = reader.schema(schema)
     with as_glaive_errors():
         frame = reader.load(list(sources))
-        if format_name == "parquet" and schema is None and _OF_PYTHON in _tree(spark, frame):
+        if format_name == "parquet" and schema is None and _PYTHON_TYPE_MARK in _tree(spark, frame):
             raise SchemaError(
                 f"{', '.join(sources)}: a column has a type that a class of Python defines, which "
                 "the file names, and which Python would import and call. Name columns and types "

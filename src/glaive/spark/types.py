@@ -479,7 +479,7 @@ def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
     fields = []
     for field in source:
         at = target.get_field_index(field.name)
-        stored = at >= 0 and _misfit(field.type, target.field(at).type, "") is None
+        stored = at >= 0 and _incompatible_part(field.type, target.field(at).type, "") is None
         fields.append(target.field(at) if stored else field)
     return pa.schema(fields)
 
@@ -538,7 +538,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
         A type is incompatible.
     """
     for field in target:
-        fault = _misfit(source.field(field.name).type, field.type, field.name)
+        fault = _incompatible_part(source.field(field.name).type, field.type, field.name)
         if fault is not None:
             column, stored, brought = fault
             raise SchemaError(
@@ -547,7 +547,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
             )
 
 
-def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
+def _incompatible_part(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
     """Return the part of a column with an incompatible type, with the stored type and its own."""
     types = pa.types
     if is_json(target) and types.is_struct(source) and is_variant(source):
@@ -573,7 +573,9 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
         parts = [(source.value_type, target.value_type, "element")]
     elif _family(source) != _family(target):
         return column, target, source
-    faults = (_misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
+    faults = (
+        _incompatible_part(brought, stored, f"{column}.{name}") for brought, stored, name in parts
+    )
     return next((fault for fault in faults if fault is not None), None)
 
 

@@ -46,7 +46,7 @@ def register(
     Requests: one for an unregistered manifest, and the four steps.
     :func:`glaive.table.put_manifest.put_manifest` lists the errors.
     """
-    if not _owns(register) and _adopt(store, register, version, path):
+    if not _owns(register) and _register_existing(store, register, version, path):
         return False
     staged = f"{path}-{new_uuid()}"
     size = sum(map(len, data))
@@ -78,7 +78,7 @@ def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -
     if entry is not None:
         return _finalised(store, register, entry)
     if not _owns(register):
-        _adopt(store, register, version, path)
+        _register_existing(store, register, version, path)
     return path
 
 
@@ -156,7 +156,9 @@ def _owns(register: ManifestStore) -> bool:
     return bool(getattr(register, "owns_manifests", False))
 
 
-def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
+def _register_existing(
+    store: ObjectStore, register: ManifestStore, version: int, path: str
+) -> bool:
     """Register an existing unregistered manifest; return whether it exists.
 
     An empty manifest does not count: its writer was interrupted.

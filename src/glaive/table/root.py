@@ -181,7 +181,7 @@ def open_other_root(store: ObjectStore, uri: str) -> ObjectStore:
     folder = uri.removeprefix(f"{store.uri}/")
     opened = None if folder == uri else store.below(folder)
     if opened is None:
-        opened = store.beside(uri)
+        opened = store.sibling(uri)
     if opened is None:
         opened = open_sibling(store, uri)
     root = _root(store)

@@ -273,7 +273,7 @@ def size_of(buffer: Any) -> int:
 #
 # Specification: "Sparse structure" and "Number sequences" in ``docs/format/planes.md``.
 
-_NONE = np.empty(0, np.uint64)
+_EMPTY = np.empty(0, np.uint64)
 
 _MAX_TRIED_RATIO = 8
 """Maximum ratio of the lengths of both lists of positions for trying the longer one."""
@@ -310,7 +310,7 @@ class _Writer:
 
     def validity(self, flags: Flags | None) -> pb.SparseValiditySet:
         """List the null or the valid slots, whichever takes fewer bytes."""
-        meaning, positions = pb.SPARSE_VALIDITY_NULL_POSITIONS, _NONE
+        meaning, positions = pb.SPARSE_VALIDITY_NULL_POSITIONS, _EMPTY
         numbers = encode_numbers(positions)
         if flags is not None:
             positions = _positions(~flags)

@@ -317,7 +317,7 @@ def _is_far(moment: Any) -> bool:
     return ends["min"] is not None and (ends["min"] < -limit or ends["max"] > limit)
 
 
-_OF_DAYS: Final[dict[str, Callable[[Any], Any]]] = {
+_DATE_PARTS: Final[dict[str, Callable[[Any], Any]]] = {
     "year": pc.year,
     "quarter": pc.quarter,
     "month": pc.month,
@@ -328,7 +328,7 @@ _OF_DAYS: Final[dict[str, Callable[[Any], Any]]] = {
     "doy": pc.day_of_year,
     "isoyear": pc.iso_year,
 }
-_PARTS: Final = {**_OF_DAYS, "hour": pc.hour, "minute": pc.minute, "second": pc.second}
+_PARTS: Final = {**_DATE_PARTS, "hour": pc.hour, "minute": pc.minute, "second": pc.second}
 """Functions of parts of timestamps, by name."""
 
 
@@ -344,14 +344,14 @@ def _part_types(call: Call) -> Types:
     if kind is not None and is_kind.is_timestamp(kind):
         known = _PARTS
     elif kind is not None and is_kind.is_date32(kind):
-        known = _OF_DAYS
+        known = _DATE_PARTS
     return ((pa.string(), kind), pa.int32()) if _word(call) in known else engine_types(call)
 
 
 @function("date_part", "datepart", takes=_part_types, column=1)
 def _date_part(part: Any, moment: Any) -> Any:
     extract, kind = _PARTS.get(str(part).lower()), moment.type
-    is_date = is_kind.is_date32(kind) and str(part).lower() in _OF_DAYS
+    is_date = is_kind.is_date32(kind) and str(part).lower() in _DATE_PARTS
     if extract is None or not (is_date or is_kind.is_timestamp(kind)):
         return compute("date_part", part, moment)
     if not is_date and kind.tz:

@@ -179,7 +179,7 @@ class FieldColumns(BoundField):
             step = self._pages[at].read(start - starts[at], stop - starts[at])
             return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        counted, finish = self._making(stop - start)
+        counted, finish = self._array_builder(stop - start)
         for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
@@ -194,7 +194,7 @@ class FieldColumns(BoundField):
         present = sum(column is not None for column in self.leaf_columns)
         return Proportion(rows * present, self.reader.size, self._where)
 
-    def _making(
+    def _array_builder(
         self, rows: int
     ) -> tuple[Callable[[Any], Any], Callable[[Sequence[Leaf | None]], pa.Array]]:
         """Return how to count leaves of so many rows, and how to make an array of them."""
@@ -369,7 +369,7 @@ class FieldColumns(BoundField):
             # The segments of a flat field are its pages.
             step = self._pages[segment].take(rows - begin if begin else rows)
             return and_then(step, self._finish_flat)
-        counted, finish = self._making(len(rows))
+        counted, finish = self._array_builder(len(rows))
         steps: list[Any] = []
         for column in self.leaf_columns:
             if column is None:

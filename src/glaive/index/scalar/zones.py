@@ -787,7 +787,7 @@ _ITEMS, _PROBABILITY = "number_of_items", "probability"
 _STORED_ITEMS, _STORED_PROBABILITY = "bloomfilter_item", "bloomfilter_probability"
 _DEFAULT_ITEMS, _DEFAULT_PROBABILITY = 8192, 0.00057
 _STORED_TYPE = "glaive.value_type"
-_OF_MEMBERS = {str(kind): kind for kind in (pa.int64(), pa.float64(), pa.string())}
+_MEMBER_TYPES = {str(kind): kind for kind in (pa.int64(), pa.float64(), pa.string())}
 """Types of JSON members in filters; for columns, the schema has the type."""
 
 
@@ -809,7 +809,7 @@ class BloomFilter(ZoneKind):
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
         """Return the type of the values, if the file stores it; filters ignore it."""
-        return _OF_MEMBERS.get(segment.open(FILTERS).metadata.get(_STORED_TYPE, ""))
+        return _MEMBER_TYPES.get(segment.open(FILTERS).metadata.get(_STORED_TYPE, ""))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """Return the rows per zone, and the probability of false positives."""

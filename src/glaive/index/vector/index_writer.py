@@ -408,7 +408,7 @@ class StoredIndex:
         index_type = "HNSW" if made else self.kind.rpartition("_")[2]
         # Product codes encode normalized vectors.
         compared = "l2" if metric == "cosine" and self.kind.endswith("PQ") else metric
-        made |= {key: it for key, it in self.storage.details.items() if key not in _OF_CODEBOOKS}
+        made |= {key: it for key, it in self.storage.details.items() if key not in _CODEBOOK_KEYS}
         return {
             "index_type": self.kind,
             "uri": self._index.path,
@@ -528,7 +528,7 @@ class StoredIndex:
         return np.concatenate([change(part) for part in cut if len(part)])
 
 
-_OF_CODEBOOKS: Final = ("codebook_position", "codebook_tensor")
+_CODEBOOK_KEYS: Final = ("codebook_position", "codebook_tensor")
 _BUFFERS: Final = ("codebook_position", "rotate_mat_position")
 _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
 

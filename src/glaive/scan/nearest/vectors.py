@@ -35,8 +35,8 @@ QUERY: Final = "query_index"
 _DISTANCE: Final = pa.field(DISTANCE, pa.float32())
 _QUERY: Final = pa.field(QUERY, pa.int32(), nullable=False)
 
-_OF_ONE: Final = AddedColumns(MappingProxyType({DISTANCE: _DISTANCE}), (), DISTANCE)
-_OF_BATCH: Final = AddedColumns(
+_SINGLE_COLUMNS: Final = AddedColumns(MappingProxyType({DISTANCE: _DISTANCE}), (), DISTANCE)
+_BATCH_COLUMNS: Final = AddedColumns(
     MappingProxyType({DISTANCE: _DISTANCE, QUERY: _QUERY}), (QUERY,), DISTANCE
 )
 
@@ -50,13 +50,13 @@ def added_columns(views: Views, *, batch: bool) -> AddedColumns:
         The dataset has a column with a name that the result of a batch needs.
     """
     if not batch:
-        return _OF_ONE
+        return _SINGLE_COLUMNS
     if QUERY in views.snapshot.manifest.schema.names:
         raise OptionError(
             f"nearest: the dataset has a column {QUERY!r}, which is what the result of several "
             "queries calls the number of the query. Search with one query at a time."
         )
-    return _OF_BATCH
+    return _BATCH_COLUMNS
 
 
 # --- The nearest rows found so far, for one query or many -------------------------------

@@ -36,7 +36,7 @@ from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Feature
 from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
 from glaive.options import integer, one_of, shows
-from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.options import REWRITE_BLOBS, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
@@ -269,7 +269,7 @@ class CutRows:
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
         columns = [*opened.manifest.schema.names, *(_LINEAGE if stable else ())]
         reading = ScanOptions.of(columns=columns, fragments=self.fragment_ids, use_cache=False)
-        reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+        reading = replace(reading, blob_handling=REWRITE_BLOBS)
         held: list[pa.RecordBatch] = []
         size = 0
         for batch in Scanner(Views(opened.snapshot), reading).to_batches():
