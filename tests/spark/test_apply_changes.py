@@ -121,6 +121,19 @@ def test_a_history_keeps_all_values_in_whatever_order_they_come(
     assert [tuple(row[name] for name in columns) for row in found.to_pylist()] == history(changes)
 
 
+def test_a_delete_wins_over_a_change_with_its_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    changes: list[Change] = [(1, 5, "u", "a", 1), (1, 5, "d", None, None), (2, 5, "u", "b", 2)]
+    for name, batches in {"one": [changes], "each": [[change] for change in changes]}.items():
+        newest_uri, history_uri = str(tmp_path / name), str(tmp_path / f"{name} history")
+        table, past = empty(spark, newest_uri), empty(spark, history_uri, scd=2)
+        for batch in batches:
+            table.applyChanges(feed(spark, batch), "id", "ts", "op = 'd'")
+            past.applyChanges(feed(spark, batch), "id", "ts", "op = 'd'", scd=2)
+        assert rows(newest_uri, "id", "ts", "name", "n") == [(2, 5, "b", 2)]
+        kept = rows(history_uri, "id", "valid_from", "valid_to", "is_current")
+        assert kept == [(1, 5, 5, False), (2, 5, None, True)]
+
+
 def test_a_stream_applies_its_batches_once(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     table, changes = empty(spark, uri), random_changes(3)
     source = str(tmp_path / "feed.lance")
@@ -183,6 +196,7 @@ def test_deletes_outlive_a_clean_up(spark: SparkSession, uri: str) -> None:
         ({"scd": 3}, OptionError, "scd: expected 1 or 2"),
         ({"scd": 2}, SchemaError, "lacks the column 'valid_from'"),
         ({"scd": 2, "ignore_null_updates": True}, OptionError, "keeps the nulls of a change"),
+        ({"keys": []}, OptionError, "keys: expected a column, found none"),
         ({"keys": "ident"}, ColumnNotFoundError, "ident"),
         ({"sequence_by": "op"}, SchemaError, "lacks the column 'op'"),
         ({"delete_where": None}, ColumnNotFoundError, "lacks the columns op"),

@@ -38,7 +38,7 @@ HISTORY: Final = (VALID_FROM, VALID_TO, IS_CURRENT)
 """Columns of a history (``scd=2``): first and end sequence of a row, and whether it is the last."""
 
 DELETED_KEYS: Final = "_deleted_keys"
-"""Directory of the deletes inside the directory of a table; it has a dataset for each branch."""
+"""Dataset of the deletes inside the directory of a table or branch."""
 
 _SEQUENCE: Final = "__change_sequence"
 _DELETED: Final = "__change_deleted"
@@ -260,8 +260,7 @@ class _Deletes:
         self._spark = spark
         self._rules = rules
         self._storage = dict(dataset.storage_options or {})
-        branch = branch_of(dataset.manifest) or "main"
-        self._uri = f"{dataset.uri.rstrip('/')}/{DELETED_KEYS}/{branch}"
+        self._uri = f"{dataset.uri.rstrip('/')}/{DELETED_KEYS}"
         schema = dataset.schema
         order = schema.field(rules.order_column())
         kept = [schema.field(name) for name in rules.keys]

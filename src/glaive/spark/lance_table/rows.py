@@ -262,7 +262,8 @@ class TableRows(TableHandle):
         ColumnNotFoundError, SchemaError
             A column is missing in the table or the source.
         OptionError
-            ``scd`` differs from 1 and 2, or ``ignore_null_updates`` comes with ``scd=2``.
+            ``keys`` is empty, ``scd`` differs from 1 and 2, or ``ignore_null_updates`` comes with
+            ``scd=2``.
 
         Notes
         -----
@@ -276,6 +277,8 @@ class TableRows(TableHandle):
         >>> writer.option("checkpointLocation", "feed.checkpoint").start()
         """
         one_of(1, 2).check("scd", scd)
+        if not keys:
+            raise OptionError("keys: expected a column, found none. Name what identifies a row")
         if ignore_null_updates and scd == 2:
             raise OptionError(
                 "ignore_null_updates: a history (scd=2) keeps the nulls of a change. Leave it out"
