@@ -159,6 +159,20 @@ def test_a_hybrid_search_adds_the_reciprocal_ranks_of_both(spark: SparkSession, 
     assert rows(spark.sql(f"select * from {nothing}")) == []
 
 
+def test_a_frame_reads_the_version_of_its_creation(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(ROWS.slice(0, 10), uri, enable_stable_row_ids=True)
+    calls = {
+        f"lance_scan('{uri}')": 10,
+        f"lance_files('{uri}')": 1,
+        f"lance_history('{uri}')": 1,
+        f"lance_changes('{uri}', 1)": 10,
+        f"lance_search('{uri}', {array([0.0] * 8)}, 'v', 50)": 10,
+    }
+    frames = [spark.sql(f"select * from {call}") for call in calls]
+    glaive.write_dataset(ROWS.slice(10, 20), uri, mode="append")
+    assert [frame.count() for frame in frames] == list(calls.values())
+
+
 def test_changes_history_and_files_are_those_of_the_table(spark: SparkSession, path: str) -> None:
     table = LanceTable.forPath(spark, path)
     for name, expected in (("history", table.history()), ("files", table.files())):

@@ -206,12 +206,13 @@ class TableDescription(TableHandle):
 
 
 def history_table(dataset: LanceDataset, limit: int | None) -> pa.Table:
-    """Return the rows of :meth:`TableDescription.history`."""
+    """Return the rows of :meth:`TableDescription.history`, up to the version of ``dataset``."""
     return pa.Table.from_pylist(list(_history(dataset, limit)), HISTORY)
 
 
 def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any]]:
-    newest_first = list_versions(dataset.store)[::-1]
+    listed = list_versions(dataset.store)
+    newest_first = [one for one in reversed(listed) if one.version <= dataset.version]
     for location in newest_first[:limit]:
         with suppress(ObjectNotFoundError):  # cleaned up after the listing
             manifest = load_manifest(dataset.store, location)
