@@ -23,6 +23,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.namespace import connect
+from glaive.spark.filters import MAX_CHARS
 from glaive.spark.grammar import Choice, Slot, Table, Version, Words, compiled, matched
 from glaive.spark.statements import STATEMENTS
 from glaive.spark.table_statements import PROCEDURES, snake
@@ -198,6 +199,38 @@ def test_queries_join_versions_of_one_table(spark: SparkSession, uri: str) -> No
     query = 'SELECT b.id FROM t b LEFT ANTI JOIN t@v1 AS a ON a.id = b.id WHERE b.name = "it\'s"'
 
     assert [tuple(row) for row in glaive.spark.sql(spark, query, t=uri).collect()] == [(4,)]
+
+
+@pytest.mark.spark
+def test_spark_evaluates_a_condition_that_is_too_long_for_tasks(
+    spark: SparkSession, uri: str
+) -> None:
+    long = "x" * MAX_CHARS
+    glaive.spark.sql(spark, f"DELETE FROM t WHERE id > 0 AND name IN ('a', '{long}')", t=uri)
+    assert rows_of(uri) == ABC[1:]
+
+
+@pytest.mark.spark
+def test_an_overwrite_keeps_the_declared_columns(spark: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "new.lance")
+    columns = "(id BIGINT NOT NULL COMMENT 'key', v ARRAY<FLOAT>)"
+    options = "OPTIONS (vector_columns = 'v:2')"
+    glaive.spark.sql(spark, f"CREATE TABLE t {columns} {options}", t=place)
+    declared = lance.dataset(place).schema
+    glaive.spark.sql(spark, "INSERT OVERWRITE t VALUES (1, array(1F, 2F))", t=place)
+    assert lance.dataset(place).to_table().to_pylist() == [{"id": 1, "v": [1.0, 2.0]}]
+    assert lance.dataset(place).schema.equals(declared, check_metadata=True)
+
+
+@pytest.mark.spark
+def test_a_merge_adds_the_columns_of_its_source_if_it_may(spark: SparkSession, uri: str) -> None:
+    source = "(SELECT 9L AS id, 'n' AS name, 1D AS price, 'x' AS extra) s ON t.id = s.id"
+    merge = f"INTO t USING {source} WHEN NOT MATCHED THEN INSERT *"
+    glaive.spark.sql(spark, f"MERGE {merge}", t=uri)
+    assert rows_of(uri) == [*ABC, (9, "n", 1.0)]
+    merge = merge.replace("9L", "10L")
+    glaive.spark.sql(spark, f"MERGE WITH SCHEMA EVOLUTION {merge}", t=uri)
+    assert rows_of(uri)[-2:] == [(9, "n", 1.0, None), (10, "n", 1.0, "x")]
 
 
 @pytest.mark.spark
