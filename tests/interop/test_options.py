@@ -155,6 +155,7 @@ FEW = pa.array([0.25 * (i * 7919 % 997) for i in range(10_000)])
 TEXT = pa.array([f"value {i} of {i % 17}" for i in range(10_000)])
 WORDS = pa.array([f"value {i * 7919 % 17}" for i in range(10_000)])
 KEYS = pa.array(np.repeat(np.arange(9000) // 8 * 32 + np.arange(9000) % 8 + (1 << 30), 4))
+DATES = pa.array([8000 + i * 7919 % 997 for i in range(10_000)], pa.int32()).cast(pa.date32())
 RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50))
 
 
@@ -178,6 +179,8 @@ RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50)
         (KEYS.slice(0, 500), {"compression": "balanced", "dict_divisor": 9999}, "rle", "general"),
         (RUNS, {"compression": "balanced"}, "rle", "general"),
         (FEW, {"compression": "balanced"}, "dictionary", "byte_stream"),
+        (DATES, {"compression": "balanced"}, "num_dictionary_items: 997", "general"),
+        (DATES, {}, "inline_bitpacking", "dictionary"),
         (TEXT.slice(0, 50), {"compression": "fsst"}, "fsst", "general"),
         (TEXT.cast(pa.binary()), {"compression": "fsst"}, "fsst", "general"),
         (TEXT.cast(pa.binary()), {}, "variable", "fsst"),
@@ -236,7 +239,9 @@ def test_options_of_all_columns_give_way_to_those_of_one(tmp_path: Path) -> None
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_both_read_what_was_written_with_balanced_compression(tmp_path: Path, version: str) -> None:
-    written = pa.table({**dict(_columns()), "keys": KEYS[:ROWS]})
+    narrow = pa.array([(i % 40 - 20) * 1600 if i % 9 else None for i in range(ROWS)], pa.int16())
+    columns = {"keys": KEYS[:ROWS], "dates": DATES.take(np.arange(ROWS) % 10_000), "narrow": narrow}
+    written = pa.table({**dict(_columns()), **columns})
     options = {"*": {"compression": "balanced"}}
     uri = str(tmp_path / "x")
     glaive.write_dataset(written, uri, data_storage_version=version, encoding_options=options)

@@ -334,10 +334,10 @@ def test_numbering_stops_when_there_are_too_many(tier: Tier) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("bits", [16, 32, 64, 128])
 def test_distinct_words_are_numbered_in_their_order(tier: Tier, bits: int) -> None:
     rng = np.random.default_rng(5)
-    words = rng.integers(0, 2**63, (3000, bits // 64), np.uint64)[rng.integers(0, 3000, 9000)]
+    words = rng.integers(0, 2**16, (3000, bits // 16), np.uint16)[rng.integers(0, 3000, 9000)]
     rows = [row.tobytes() for row in words]
     order = list(dict.fromkeys(rows))
     buffer = pa.py_buffer(words.tobytes())
@@ -351,8 +351,10 @@ def test_distinct_words_are_numbered_in_their_order(tier: Tier, bits: int) -> No
 
 
 def test_values_of_other_widths_have_no_dictionary() -> None:
-    with pytest.raises(SchemaError, match="64 or 128 bits"):
-        number_words(pa.py_buffer(bytes(8)), 32, 2, 2)
+    with pytest.raises(SchemaError, match="16 to 128 bits"):
+        number_words(pa.py_buffer(bytes(8)), 8, 2, 2)
+    with pytest.raises(SchemaError, match="16 to 128 bits"):
+        number_words(pa.py_buffer(bytes(7)), 32, 2, 2)
 
 
 @pytest.mark.parametrize("tier", TIERS)

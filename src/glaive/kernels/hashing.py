@@ -121,22 +121,29 @@ def number_strings(
 
 
 def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Numbered | None:
-    """Number ``count`` values of 64 or 128 bits.
+    """Number ``count`` values of 16, 32, 64 or 128 bits.
 
     Parameters
     ----------
     values
         ``count`` values of ``bits`` bits.
     bits
-        64 or 128.
+        16, 32, 64 or 128. Narrow values are widened to 64 bits first.
     count
         Number of values.
     max_items
         Maximum distinct values; with more the result is ``None``.
     """
+    if bits in (16, 32):
+        narrow = f"<u{bits // 8}"
+        words = pa.py_buffer(as_array(values, narrow)[:count].astype(np.uint64))
+        found = number_words(words, 64, count, max_items)
+        if found is None:
+            return None
+        return found._replace(items=pa.py_buffer(as_array(found.items, np.uint64).astype(narrow)))
     if bits not in (64, 128) or values.size < count * bits // 8:
         raise SchemaError(
-            f"dictionaries of fixed width take values of 64 or 128 bits, found {count} of "
+            f"dictionaries of fixed width take values of 16 to 128 bits, found {count} of "
             f"{bits} bits in {values.size} bytes"
         )
     tables = _tables(count, max_items)

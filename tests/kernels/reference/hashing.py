@@ -106,10 +106,10 @@ def number_strings(
 
 
 def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Numbered | None:
-    """Number ``count`` values of 64 or 128 bits."""
-    if bits not in (64, 128) or values.size < count * bits // 8:
+    """Number ``count`` values of 16, 32, 64 or 128 bits."""
+    if bits not in (16, 32, 64, 128) or values.size < count * bits // 8:
         raise SchemaError(
-            f"dictionaries of fixed width take values of 64 or 128 bits, found {count} of "
+            f"dictionaries of fixed width take values of 16 to 128 bits, found {count} of "
             f"{bits} bits in {values.size} bytes"
         )
     data_type = pa.binary(bits // 8)

@@ -342,6 +342,10 @@ SURE_SHARE = 0.2
 compared with FSST."""
 
 
+_BALANCED_DICTIONARY_BITS = frozenset({16, 32})
+"""Widths of numbers that become dictionaries with the option ``balanced``, such as dates."""
+
+
 @dataclass(frozen=True, slots=True)
 class DictionaryChoice:
     """A dictionary, and how its indices and items are encoded."""
@@ -564,6 +568,8 @@ def encode_page(
     dictionary = None
     if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
+        if wanted.is_balanced:
+            permitted |= _BALANCED_DICTIONARY_BITS
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
         items = (dictionary.block.items, dictionary.items)

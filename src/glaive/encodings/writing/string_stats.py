@@ -215,7 +215,7 @@ def build_dictionary(
 ) -> Dictionary | None:
     """Build a dictionary of the distinct values, or return ``None`` when it would not save bytes.
 
-    ``block`` holds strings, or values of 64 or 128 bits. ``divisor``: there are at most
+    ``block`` holds strings, or values of 16, 32, 64 or 128 bits. ``divisor``: there are at most
     ``count / divisor`` items, and at most ``most``; ``size_ratio``: items and packed indices
     take less than this share of the plain bytes. Indices have 32 bits.
     """
