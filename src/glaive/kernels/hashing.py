@@ -136,11 +136,12 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     """
     if bits in (16, 32):
         narrow = f"<u{bits // 8}"
-        words = pa.py_buffer(as_array(values, narrow)[:count].astype(np.uint64))
+        words = pa.py_buffer(as_array(values, narrow)[:count].astype(np.uint64).data)
         found = number_words(words, 64, count, max_items)
         if found is None:
             return None
-        return found._replace(items=pa.py_buffer(as_array(found.items, np.uint64).astype(narrow)))
+        items = as_array(found.items, np.uint64).astype(narrow)
+        return found._replace(items=pa.py_buffer(items.data))
     if bits not in (64, 128) or values.size < count * bits // 8:
         raise SchemaError(
             f"dictionaries of fixed width take values of 16 to 128 bits, found {count} of "
