@@ -13,6 +13,7 @@ from statistics import geometric_mean
 
 from benchmarks.data import Data
 from benchmarks.engines import engines
+from benchmarks.history import keep
 from benchmarks.ratio_picture import draw_ratios
 from benchmarks.recall_picture import draw_recall
 from benchmarks.workloads import Bench, Row, Workload, workloads
@@ -50,23 +51,6 @@ def _line(row: Row) -> str:
         goal = f"≤{row.most:4g}x"
     wrong = f"  WRONG: {row.wrong}" if row.wrong else ""
     return f"{row.name:28} {row.unit:2} {' '.join(cells)}  {ratios} {goal:>6}{verdict}{wrong}"
-
-
-def _markdown(rows: list[Row]) -> str:
-    """Return the ratios as a table for docs/figures-benchmark.md: CPU, wall, and Parquet."""
-    lines = ["| workload | CPU | wall | CPU against Parquet |", "|---|---|---|---|"]
-    for row in rows:
-        if row.unit == "ms" and "glaive" in row.values:
-            cpu, wall = row.values["glaive"]
-            theirs = row.values["pylance"]
-            cells = [theirs[0] / cpu, theirs[1] / wall]
-            if "parquet" in row.values:
-                cells.append(row.values["parquet"][0] / cpu)
-            shown = [f"{cell:.1f}×" if cell < 20 else f"{cell:,.0f}×" for cell in cells]
-            shown += ["–"] * (3 - len(shown))
-            name = row.name.replace("<", "&lt;")  # list<int32> would be a tag
-            lines.append(f"| {name} | {' | '.join(shown)} |")
-    return "\n".join(lines)
 
 
 def _means(rows: list[Row]) -> str:
@@ -110,7 +94,9 @@ def main() -> int:
         "--memory-gb", type=float, default=0.25, help="largest source whose peak memory is measured"
     )
     parser.add_argument("--json", type=Path, help="write all results to this file")
-    parser.add_argument("--markdown", action="store_true", help="print the guide's table, too")
+    parser.add_argument(
+        "--keep", action="store_true", help="write docs/figures/bench, its page and its chart"
+    )
     parser.add_argument(
         "--recall-picture", type=Path, help="only draw recall against time, to this file"
     )
@@ -136,8 +122,8 @@ def main() -> int:
             row.group = workload.group
             rows.append(row)
     print(f"\n{_means(rows)}")
-    if options.markdown:
-        print(f"\n{_markdown(rows)}")
+    if options.keep:
+        print(f"\nkept in {keep(rows, data.rows, data.version)}")
     if options.ratio_picture is not None:
         draw_ratios({row.name: row.ratio for row in rows if row.ratio}, options.ratio_picture)
     if options.json is not None:
