@@ -141,7 +141,8 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     for group in dict.fromkeys(row["group"] for row in run["figures"].values()):
         rows = {n: row for n, row in run["figures"].items() if row["group"] == group}
         if not any(row["unit"] == "ms" for row in rows.values()):
-            yield f"## {group.capitalize()}\n\n| what | unit | pylance | glaive |\n|---|---|---|---|"
+            yield f"## {group.capitalize()}\n"
+            yield "| what | unit | pylance | glaive |\n|---|---|---|---|"
             for name, row in rows.items():
                 cells = f"{row['pylance'][0]:.3g} | {row['glaive'][0]:.3g}"
                 yield f"| {_name(name)} | {row['unit']} | {cells} |"
@@ -187,8 +188,8 @@ def draw_history(runs: list[dict[str, Any]]) -> str:
         return bottom - (bottom - _TOP) * log10(max(ratio, 1.0)) / log10(top)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}">',
+        "<style>text { font: 12px sans-serif }</style>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_LEFT}" y="18" fill="#444">times less CPU time than pylance, by commit</text>',
     ]
