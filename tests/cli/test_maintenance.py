@@ -255,7 +255,7 @@ def test_no_message_has_an_option_that_is_no_pair(
 def test_commands_that_take_a_place_take_options_of_its_store(call: Call) -> None:
     known = {name: call(name, "--help").stdout for name in COMMANDS}
     taken = {name for name, told in known.items() if "--storage-option KEY=VALUE" in told}
-    assert set(COMMANDS) - taken == {"demo", "namespace", "pipeline", "warmup"}
+    assert set(COMMANDS) - taken == {"demo", "namespace", "pipeline", "sql", "warmup"}
     for name in ("ls", "doctor"):
         refused = call(name, "memory://listed", "--storage-option", "region")
         assert (refused.exit_code, refused.stdout) == (2, "")

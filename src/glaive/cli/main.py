@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
-import re
 import sys
 import traceback
 import warnings
@@ -18,8 +17,15 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import discard_unprinted, echo, escape_output, examples, in_lines, public
-from glaive.errors import GlaiveError
+from glaive.cli.output import (
+    discard_unprinted,
+    echo,
+    escape_output,
+    examples,
+    in_lines,
+    public,
+    short_error,
+)
 
 _MODULES = {
     "rows": {
@@ -56,6 +62,7 @@ _MODULES = {
         "ingest": "Write CSV, JSON, Parquet and other files to a dataset.",
     },
     "inspect": {"inspect": "Show the layout of a file or dataset in bytes."},
+    "sql": {"sql": "Run SQL statements over datasets on Spark."},
     "pipeline": {
         "demo": "Convert real files to datasets with Spark, and read them back.",
         "pipeline": "Run the steps of a file on Spark; print plan, status or report.",
@@ -114,40 +121,11 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (BrokenPipeError, click.exceptions.NoArgsIsHelpError):
             raise
-        except (GlaiveError, OSError) as error:
-            message = " ".join([str(error), *getattr(error, "__notes__", [])])
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            raise click.ClickException(in_lines(_with_options(message, command))) from error
-        except click.UsageError as error:  # what the caller wrote, or a shell found: glaive show *
-            raise click.UsageError(in_lines(error.format_message()), error.ctx) from error
-        except click.ClickException as error:
-            if type(error) is not click.ClickException:
-                raise
-            raise click.ClickException(in_lines(error.message)) from error
-        except UnicodeEncodeError as error:
-            raise click.ClickException(
-                in_lines(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
-            ) from error
         except Exception as error:
-            if type(error).__module__ == "pyarrow.lib":
-                raise click.ClickException(in_lines(str(error).partition("\n")[0])) from error
-            if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            short = short_error(error, self.get_command(ctx, ctx.invoked_subcommand or ""))
+            if short is None:
                 raise
-            # The lines after the first are the stack traces of Java and Python.
-            first = str(error).strip().partition("\n")[0]
-            raise click.ClickException(in_lines(f"Spark: {first}")) from error
-
-
-def _with_options(message: str, command: click.Command | None) -> str:
-    """Replace arguments of Python in a message by options of a command: ``mode='append'``."""
-    head, line, excerpt = message.partition("\n")
-    head = re.sub(r"reader_options=\{'(\w+)': ('[^']*')\}", r"\1=\2", head)
-    for option in command.params if command is not None else ():
-        if isinstance(option, click.Option):
-            flag = option.opts[-1]
-            head = re.sub(rf"\b{option.name}=(?=')", f"{flag} ", head)
-            head = re.sub(rf"\b{option.name}=(True\b)?", flag, head)
-    return f"{head}{line}{excerpt}"
+            raise short from error
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

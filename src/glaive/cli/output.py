@@ -8,6 +8,7 @@ import datetime as dt
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -62,6 +63,42 @@ def public(text: object) -> str:
     Values of rows are shown as they are.
     """
     return GlaiveError.without_secrets(str(text))
+
+
+def short_error(
+    error: Exception, command: click.Command | None = None
+) -> click.ClickException | None:
+    """Return an error as a short message of a command; ``None`` for an unexpected error."""
+    if isinstance(error, (GlaiveError, OSError)):
+        message = " ".join([str(error), *getattr(error, "__notes__", [])])
+        return click.ClickException(in_lines(_with_options(message, command)))
+    if isinstance(error, click.UsageError):  # what the caller wrote, or a shell found: show *
+        return click.UsageError(in_lines(error.format_message()), error.ctx)
+    if type(error) is click.ClickException:
+        return click.ClickException(in_lines(error.message))
+    if isinstance(error, UnicodeEncodeError):
+        return click.ClickException(
+            in_lines(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
+        )
+    if type(error).__module__ == "pyarrow.lib":
+        return click.ClickException(in_lines(str(error).partition("\n")[0]))
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        # The lines after the first are the stack traces of Java and Python.
+        first = str(error).strip().partition("\n")[0]
+        return click.ClickException(in_lines(f"Spark: {first}"))
+    return None
+
+
+def _with_options(message: str, command: click.Command | None) -> str:
+    """Replace arguments of Python in a message by options of a command: ``mode='append'``."""
+    head, line, excerpt = message.partition("\n")
+    head = re.sub(r"reader_options=\{'(\w+)': ('[^']*')\}", r"\1=\2", head)
+    for option in command.params if command is not None else ():
+        if isinstance(option, click.Option):
+            flag = option.opts[-1]
+            head = re.sub(rf"\b{option.name}=(?=')", f"{flag} ", head)
+            head = re.sub(rf"\b{option.name}=(True\b)?", flag, head)
+    return f"{head}{line}{excerpt}"
 
 
 def escape_output() -> None:

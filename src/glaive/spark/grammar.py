@@ -86,6 +86,24 @@ def words_of(text: str) -> list[Word]:
     return found
 
 
+def split_statements(text: str) -> list[str]:
+    """Return the statements of a text with their semicolons, and the rest after the last one.
+
+    Raises
+    ------
+    OptionError
+        A quote or a comment lacks its end.
+    """
+    found: list[str] = []
+    while True:
+        words = words_of(text + "\n_")  # a last word keeps the semicolons at the end
+        stop = next((word.stop for word in words if (word.text, word.kind) == (";", "sign")), None)
+        if stop is None:
+            return [*found, text]
+        found.append(text[:stop])
+        text = text[stop:]
+
+
 def _parts(text: str, start: int, stop: int) -> Iterator[Word]:
     """Yield the words of a phrase such as ``ORDER BY``, which the tokenizer takes for one."""
     for part in re.finditer(r"\S+", text[start:stop]):
