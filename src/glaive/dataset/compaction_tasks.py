@@ -368,7 +368,7 @@ def rewrite(
     most = max(1, -(-rows // count))
     # Bytes may fill files earlier and make more files; each has at least the rows aimed at.
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
-    plan = plan_write(dataset.store, manifest.schema, writing, manifest)
+    plan = plan_write(dataset.store, manifest.schema, writing, manifest, enforce=False)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=REWRITE_BLOBS)
     query = make_query(Views(dataset.snapshot), reading)

@@ -794,13 +794,16 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         ----------
         alterations
             Dictionaries with the ``path`` of a column, ``"s.x"`` for a member, and any of
-            ``name``, ``data_type`` and ``nullable``.
+            ``name``, ``data_type`` and ``nullable``. For a top-level column also ``default``, an
+            expression for rows that lack it, and ``generated``, an expression that computes it.
+            ``None`` removes these two.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
             The path is unknown, or the name is taken. A type or a value cannot be cast. A
-            column to be made non-nullable has nulls. A column to be cast has an index.
+            column to be made non-nullable has nulls. A column to be cast has an index. A row has
+            another value than ``generated`` computes.
         CommitConflictError
             Another writer changed the dataset concurrently.
 
@@ -812,6 +815,47 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         from glaive.dataset.columns.alter_columns import alter_columns
 
         self.move_to(alter_columns(self._at, alterations))
+
+    def add_constraint(self, name: str, expression: str) -> None:
+        """Add a ``CHECK`` constraint, and move to the new version.
+
+        Parameters
+        ----------
+        name
+            Name of the constraint, for messages and :meth:`drop_constraint`.
+        expression
+            A filter over the columns: ``"price > 0"``. All writers of glaive refuse rows for which
+            it is false. Nulls pass, as in SQL.
+
+        Raises
+        ------
+        SchemaError
+            A row of the dataset breaks the constraint.
+        FilterError, OptionError
+            The expression is invalid, or the name is taken.
+
+        Notes
+        -----
+        Reads the columns of the expression. The configuration stores it under
+        ``glaive.constraints.<name>``.
+        """
+        from glaive.dataset.columns.alter_columns import add_constraint
+
+        add_constraint(self, name, expression)
+
+    def drop_constraint(self, name: str, *, ignore_not_found: bool = False) -> None:
+        """Remove a ``CHECK`` constraint, and move to the new version.
+
+        Raises
+        ------
+        OptionError
+            The dataset lacks the constraint.
+        """
+        from glaive.dataset.columns.alter_columns import drop_constraint
+        from glaive.table.configuration import CONSTRAINT
+
+        if not ignore_not_found or CONSTRAINT + name in self.config():
+            self.move_to(drop_constraint(self._at, name))
 
     def merge(
         self,

@@ -20,6 +20,7 @@ from glaive.dataset.validate import (
     check_fragment_ids,
     check_index,
     check_row_ids,
+    check_rules,
     check_schema,
     validate_fragment,
 )
@@ -473,6 +474,8 @@ class VersionCheck:
             return [Problem(str(error))]
         found = [*self._of_fragments(version)]
         found += [problem for entry in indices if (problem := self._of_index(snapshot, entry))]
+        if not found and (broken := _error_of(lambda: check_rules(snapshot))) is not None:
+            found.append(Problem(broken))
         return found
 
     def _of_fragments(self, version: LanceDataset) -> Iterator[Problem]:

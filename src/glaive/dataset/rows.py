@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import batch_parts, dictionary_encoded
-from glaive.arrow.jsonb import encode_jsonb
+from glaive.arrow.chunked import batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.monitoring import current_line, note_rows
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rules import stored_values
 from glaive.dataset.writing.source import Rows
 from glaive.errors import (
     ColumnNotFoundError,
@@ -31,11 +31,9 @@ from glaive.errors import (
     CommitContentionError,
     FilterError,
     OptionError,
-    SchemaError,
     UnsupportedFeatureError,
 )
 from glaive.expr.bind import check_column_texts
-from glaive.expr.casts import cast, check_members
 from glaive.expr.filters import Value, bind_value, refuse_blob_uses
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import MAX_DELETED_ROWS
@@ -49,6 +47,7 @@ from glaive.scan.options import REWRITE_BLOBS, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_reserved_names
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
+from glaive.table.configuration import GENERATED
 from glaive.table.deletions import add_deletions
 from glaive.table.operations.update import Delete, Update
 from glaive.table.protocol import Offsets
@@ -691,48 +690,28 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
 
 
 def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int]:
-    for name in names:
-        yield dataset.manifest.schema.find(name)[0].id
+    for field in dataset.manifest.schema.fields:
+        if field.name in names or GENERATED in field.metadata:
+            yield field.id
 
 
 def _changed(
     batch: pa.RecordBatch, values: Mapping[str, Value], schema: LanceSchema
 ) -> pa.RecordBatch:
-    """Return the rows with their new values, columns as in the dataset."""
-    arrays = []
+    """Return the rows with their new values; other generated columns are left out."""
+    arrays, names = [], []
     for field in schema.fields:
         name = field.name
         value = values.get(name)
+        if value is None and GENERATED in field.metadata:
+            continue  # the writer computes it again
+        names.append(name)
         if value is None:
             arrays.append(batch.column(name))
             continue
-        array = value.evaluate(batch)
-        data_type = field.to_arrow().type
-        try:
-            if field.logical_type == "json" and _is_text(array.type):
-                array = encode_jsonb(array)
-            arrays.append(_as(array, data_type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
-            raise SchemaError(
-                f"Cast error: Cannot cast {value.text} of type {array.type} to {data_type}, the "
-                f"type of column {name!r}. {error}"
-            ) from error
-    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+        arrays.append(stored_values(value, field, batch))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _is_text(data_type: pa.DataType) -> bool:
     return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
-
-
-def _as(values: Any, data_type: Any) -> Any:
-    """Cast values of an expression to the type of a column, as CAST does."""
-    if values.type == data_type:
-        return values
-    if isinstance(data_type, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(data_type, _as(values, data_type.storage_type))
-    if pa.types.is_dictionary(data_type):
-        return pc.cast(dictionary_encoded(_as(values, data_type.value_type)), data_type)
-    if pa.types.is_nested(data_type):
-        check_members(values.type, data_type)
-        return pc.cast(values, data_type)
-    return cast(values, data_type)

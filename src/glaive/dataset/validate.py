@@ -9,6 +9,8 @@ from uuid import UUID
 import numpy as np
 
 from glaive.dataclass import NamedTuple
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.writing.rules import BoundRules
 from glaive.errors import CorruptFileError, DataFileMissingError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.manifest import Feature
@@ -17,6 +19,8 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import RowValues
 from glaive.io.store import find_object
 from glaive.scan.snapshot import LiveRows, Snapshot
+from glaive.scan.views import Views
+from glaive.table.configuration import Rules
 from glaive.table.deletions import load_deleted_runs
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.rowids import load_lineage
@@ -78,7 +82,8 @@ def validate_version(snapshot: Snapshot) -> None:
 
     Notes
     -----
-    Opens every data file and reads every deletion file, but skips values.
+    Opens every data file and reads every deletion file, but skips values. Reads columns that rules
+    of the table use.
     """
     check_schema(snapshot)
     check_fragment_ids(snapshot)
@@ -88,6 +93,34 @@ def validate_version(snapshot: Snapshot) -> None:
     check_row_ids(snapshot, ids)
     for index in snapshot.manifest.indices:
         check_index(snapshot, index)
+    check_rules(snapshot)
+
+
+def check_rules(snapshot: Snapshot) -> None:
+    """Check that all rows meet the rules of the table, which other libraries ignore.
+
+    Raises
+    ------
+    SchemaError
+        A row breaks a rule, or an expression is invalid.
+    """
+    rules = Rules.of(snapshot.manifest.schema, snapshot.manifest.wire.config)
+    if rules is not None:
+        check_rows(Views(snapshot), rules)
+
+
+def check_rows(version: Views, rules: Rules) -> None:
+    """Read the columns that rules use; raise if a row breaks a rule.
+
+    Raises
+    ------
+    SchemaError
+        The message names the rule and the row.
+    """
+    bound = BoundRules(rules)
+    if bound.columns:
+        for batch in Scanner.of(version, columns=bound.columns).to_batches():
+            bound.check(batch)
 
 
 def check_schema(snapshot: Snapshot) -> None:

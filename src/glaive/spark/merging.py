@@ -50,6 +50,7 @@ from glaive.spark.cast import conform
 from glaive.spark.frame import BATCH_ROWS
 from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
+from glaive.table.configuration import GENERATED
 from glaive.table.operations.update import Update, encode_offsets
 
 if TYPE_CHECKING:
@@ -215,8 +216,9 @@ class _Run:
 
     def _kept(self, number: int, new: pa.Table, addresses: NDArray[np.uint64]) -> pa.Table:
         """Return the rows with the columns that the clause keeps."""
-        names = self.opened.manifest.schema.names
-        kept = [name for name in names if name not in self.clauses[number].columns]
+        fields, given = self.opened.manifest.schema.fields, self.clauses[number].columns
+        stored = [one.name for one in fields if GENERATED not in one.metadata]
+        kept = [name for name in stored if name not in given]
         if not kept:
             return new
         if number not in self.old:

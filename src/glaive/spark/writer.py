@@ -390,7 +390,7 @@ def _plan(
     if base is None or keeps_rows or options.overwrite_schema:
         plan = plan_write(store, columns, write_options, base)
     else:
-        same = match_schema(columns, base.schema, where=options.uri)
+        same = match_schema(columns, base.schema, where=options.uri, ruled=True)
         plan = plan_write(store, same, write_options, base)
     if base is not None and (plan.appends or not options.overwrite_schema):
         if not options.merge_schema:

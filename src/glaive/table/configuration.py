@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from glaive.arrow.validation import refuse_half_characters
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.field import Field, check_primary_key
 from glaive.format.fields import LanceSchema
@@ -173,6 +175,54 @@ def checksum_of_metadata(
     if function is None:  # data files report the missing package
         return None
     return function if writes_checksums(store, wanted=wants_checksums(wire)) else None
+
+
+# --- Rules of a table: constraints in its configuration, values in metadata of fields ----
+
+CONSTRAINT: Final = "glaive.constraints."
+"""Prefix of keys of the configuration: the expression of the ``CHECK`` constraint of this name."""
+
+DEFAULT: Final = "glaive.default"
+"""Key of a field's metadata: the expression for rows that lack the column."""
+
+GENERATED: Final = "glaive.generated"
+"""Key of a field's metadata: the expression that computes the column from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a table; can be pickled.
+
+    Parameters
+    ----------
+    schema
+        All columns of the table.
+    checks
+        Names and expressions of constraints.
+    """
+
+    schema: LanceSchema
+    checks: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, schema: LanceSchema, config: Mapping[str, str]) -> Rules | None:
+        """Return the rules of a table with this schema and configuration, if it has any."""
+        checks = tuple(
+            (key.removeprefix(CONSTRAINT), text)
+            for key, text in config.items()
+            if key.startswith(CONSTRAINT)
+        )
+        return cls(schema, checks) if checks or _has_values(schema) else None
+
+
+@lru_cache(maxsize=64)  # repeated appends have the same schema
+def _has_values(schema: LanceSchema) -> bool:
+    return any(map(has_value, schema.fields))
+
+
+def has_value(field: Field) -> bool:
+    """Return whether rows may lack a column because a rule gives its values."""
+    return DEFAULT in field.metadata or GENERATED in field.metadata
 
 
 # --- Set the schema of a manifest -------------------------------------------------------

@@ -25,6 +25,7 @@ from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.format.wire import FieldDescriptor, parse
+from glaive.table.configuration import CONSTRAINT
 from glaive.types import FormatVersion
 
 Offsets = NDArray[np.uint32]
@@ -191,6 +192,9 @@ class TableOperation:
         conflict.
         """
         name = theirs.wire_name
+        for rule, rows in ((self, name), (theirs, self.wire_name)):
+            if rows in _WRITES_ROWS and adds_constraint(rule):
+                return Conflict(f"{name} changed the rules of the table, or rows that they concern")
         return None if name in self.compatible else self.conflict_with(theirs, name)
 
     def conflict_with(self, theirs: Operation, name: str | None) -> Conflict | None:
@@ -374,6 +378,17 @@ def sets_metadata(theirs: Operation) -> bool:
         or message.schema_metadata
         or message.field_metadata
     )
+
+
+_WRITES_ROWS: Final = frozenset({"append", "data_replacement", "overwrite", "restore", "update"})
+
+
+def adds_constraint(operation: Operation) -> bool:
+    """Return whether the operation added a constraint, which rows of others may break."""
+    if operation.wire_name != "update_config":
+        return False
+    entries = operation.to_wire().config_updates.update_entries
+    return any(one.HasField("value") and one.key.startswith(CONSTRAINT) for one in entries)
 
 
 def makes_non_nullable(theirs: Operation) -> bool:

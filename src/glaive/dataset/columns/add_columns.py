@@ -45,6 +45,7 @@ from glaive.dataset.tasks import (
     refuse_for_logged_rows,
 )
 from glaive.dataset.writing.conform import conform, match_schema
+from glaive.dataset.writing.rules import refuse_ruled
 from glaive.dataset.writing.source import Rows, batches_of, read_source
 from glaive.errors import (
     ColumnNotFoundError,
@@ -596,6 +597,7 @@ def update_columns(
     manifest = snapshot.manifest
     lookup = _Lookup.of(snapshot, data, left_on, right_on, schema)
     columns = _columns_of(lookup, snapshot)
+    refuse_ruled(manifest, columns.names, "written without their rows", own=True)
     fragment = manifest.fragment(position)
     (rows,) = lookup.find(snapshot, (position,))
     live = snapshot.live_rows(fragment)

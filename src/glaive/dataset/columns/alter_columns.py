@@ -1,4 +1,4 @@
-"""Drop columns; change names, types or nullability of columns.
+"""Drop columns; change names, types, nullability and rules of columns; constraints.
 
 Only a change of type writes files: one per fragment, with the column under a new id.
 """
@@ -21,11 +21,16 @@ from glaive.dataset.columns.column_files import (
     view_of,
     write_changed,
 )
+from glaive.dataset.rows import with_retries
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import commit_operation, refuse_for_logged_rows
+from glaive.dataset.tasks import commit_operation, refuse_for_logged_rows, set_entries
+from glaive.dataset.validate import check_rows
 from glaive.dataset.writing.conform import check_names
+from glaive.dataset.writing.rules import check_values, refuse_ruled
 from glaive.errors import OptionError, SchemaError
+from glaive.expr.bind import check_column_texts
 from glaive.expr.coerce import is_list
+from glaive.expr.filters import bind_filter, is_volatile, refuse_blob_uses
 from glaive.file.versions import profile_of
 from glaive.format.extension import JSON
 from glaive.format.field import Field, is_primary_key, joined_path, quoted_name
@@ -35,15 +40,17 @@ from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.process import DATASETS, emit
 from glaive.scan.views import Views
+from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, Rules
 from glaive.table.index_coverage import parts_of
 from glaive.table.operations.merge import Project
 from glaive.types import FormatVersion
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
 
-_KEYS = ("path", "name", "nullable", "data_type")
+_KEYS = ("path", "name", "nullable", "data_type", "default", "generated")
+_EXPRESSIONS = {"default": DEFAULT, "generated": GENERATED}
 
 
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
@@ -68,6 +75,8 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
             "Cannot drop all columns from a dataset: drop_columns: this would drop all columns "
             f"({', '.join(schema.names)}). Keep one."
         )
+    lost = [field.name for field in schema.fields if field not in kept]
+    refuse_ruled(dataset.manifest, lost, "dropped", own=False)
     operation = Project(schema=replace(schema, fields=kept), preserves_nullability=True)
     return commit_operation(dataset, operation)
 
@@ -92,6 +101,7 @@ class _Changes:
     names: dict[int, str] = field(default_factory=dict)
     nullable: dict[int, bool] = field(default_factory=dict)
     types: dict[int, pa.DataType] = field(default_factory=dict)
+    rules: dict[int, dict[str, str | None]] = field(default_factory=dict)
     paths: dict[int, str] = field(default_factory=dict)
 
 
@@ -113,12 +123,26 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
             f"column {changes.paths[strict[0]]!r} cannot be made non-nullable in the same call "
             "that changes types. Change the types first, then the nullability."
         )
+    used = [schema.find(changes.paths[one])[0].name for one in (*changes.names, *changes.types)]
+    refuse_ruled(dataset.manifest, used, "renamed or cast", own=False)
+    if changes.rules and (changes.names or changes.types):
+        raise OptionError(
+            "alter_columns: default and generated cannot be set in the same call as name and "
+            "data_type. Change these first."
+        )
     for number in strict:
         _refuse_nulls(dataset, changes.paths[number])
     if not changes.types:
         fields = tuple(_renamed(field, changes) for field in schema.fields)
         _check_siblings(fields)
-        operation = Project(schema=replace(schema, fields=fields), preserves_nullability=not strict)
+        altered = replace(schema, fields=fields)
+        computes = any(rules.get(GENERATED) for rules in changes.rules.values())
+        if changes.rules:
+            check_values(altered)
+        if computes:
+            check_rows(Views(dataset.snapshot), Rules(altered))
+        safe = not strict and not computes
+        operation = Project(schema=altered, preserves_nullability=safe)
         return commit_operation(dataset, operation)
     return _cast(dataset, changes)
 
@@ -134,11 +158,15 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
             )
         path = alteration["path"]
         unknown = set(alteration) - set(_KEYS)
-        given = {key: alteration[key] for key in _KEYS[1:] if alteration.get(key) is not None}
+        given = {
+            key: alteration[key]
+            for key in _KEYS[1:]
+            if alteration.get(key) is not None or (key in _EXPRESSIONS and key in alteration)
+        }
         if unknown:
             raise OptionError(
                 f"alter_columns: column {path!r}: Unknown key: {', '.join(map(str, unknown))}. "
-                "Valid keys are name, nullable, and data_type."
+                "Valid keys are name, nullable, and data_type; also default and generated."
             )
         if not given:
             raise OptionError(
@@ -162,12 +190,23 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
                     f"{given['data_type']!r}"
                 )
             changes.types[number] = given["data_type"]
+        rules = {_EXPRESSIONS[key]: given[key] for key in given if key in _EXPRESSIONS}
+        if rules:
+            if number not in {one.id for one in schema.fields}:
+                raise OptionError(f"column {path!r}: a member of a struct cannot have a rule.")
+            changes.rules[number] = rules
     return changes
 
 
 def _renamed(field: Field, changes: _Changes) -> Field:
+    metadata: dict[str, Any] = dict(field.metadata)
+    for key, text in changes.rules.get(field.id, {}).items():
+        metadata.pop(key, None)
+        if text is not None:
+            metadata[key] = text.encode()
     return replace(
         field,
+        metadata=metadata,
         name=changes.names.get(field.id, field.name),
         nullable=changes.nullable.get(field.id, field.nullable),
         children=tuple(_renamed(child, changes) for child in field.children),
@@ -378,3 +417,65 @@ def _is_text(data_type: Any) -> bool:
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+# ------------------------------------------------------------------ constraints
+
+
+def constraint(
+    schema: LanceSchema, config: Mapping[str, str], name: str, expression: str
+) -> dict[str, str]:
+    """Return the entry of the configuration for a new constraint.
+
+    Parameters
+    ----------
+    config
+        The configuration, with the constraints that the table has.
+
+    Raises
+    ------
+    FilterError, OptionError
+        The expression is invalid or does not depend on columns alone. The name is taken or empty.
+    """
+    given: Any = name
+    if not isinstance(given, str) or not given.strip():
+        raise OptionError(f"name of a constraint: expected a string, found {name!r:.60}. Name it.")
+    if CONSTRAINT + name in config:
+        raise OptionError(
+            f"constraint {name!r} exists: {config[CONSTRAINT + name]}. Drop it first, or choose "
+            "another name."
+        )
+    check_column_texts(schema, expression)
+    test = bind_filter(expression, schema)
+    subject = f"constraint {name!r}"
+    refuse_blob_uses(test.expression, schema.fields, subject)
+    if is_volatile(test.expression) or not test.columns:
+        raise OptionError(
+            f"{subject}: {expression!r:.80} does not depend on the columns of a row alone. "
+            "Compare columns, such as 'price > 0'."
+        )
+    return {CONSTRAINT + name: expression}
+
+
+def add_constraint(dataset: OpenDataset, name: str, expression: str) -> None:
+    """Commit a constraint that all rows meet; see ``LanceDataset.add_constraint``."""
+
+    def change(at: OpenedVersion) -> tuple[Manifest, None]:
+        schema = at.manifest.schema
+        entry = constraint(schema, at.manifest.wire.config, name, expression)
+        check_rows(at.views, Rules(schema, ((name, expression),)))
+        return set_entries(at, "config", entry), None
+
+    with_retries(dataset, change)
+
+
+def drop_constraint(dataset: OpenedVersion, name: str) -> Manifest:
+    """Commit the removal of a constraint; see ``LanceDataset.drop_constraint``."""
+    known = dataset.manifest.wire.config
+    if CONSTRAINT + name not in known:
+        found = [key.removeprefix(CONSTRAINT) for key in known if key.startswith(CONSTRAINT)]
+        raise OptionError(
+            f"constraint {name!r}: {dataset.uri} has the constraints "
+            f"{', '.join(found) or 'none'}. Choose one of these."
+        )
+    return set_entries(dataset, "config", {CONSTRAINT + name: None})

@@ -53,6 +53,7 @@ from glaive.dataset.rows import (
     write_relocated,
 )
 from glaive.dataset.writing.conform import conform
+from glaive.dataset.writing.rules import refuse_ruled
 from glaive.errors import OptionError, SchemaError
 from glaive.expr.bind import check_column_texts
 from glaive.expr.coerce import is_list
@@ -68,6 +69,7 @@ from glaive.scan.options import Meter
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
 from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
+from glaive.table.configuration import GENERATED, has_value
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
 
@@ -210,12 +212,16 @@ class OldValues:
 
 
 def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
-    """Return columns that the source lacks, fully or in part; updates keep their old values."""
+    """Return columns that the source lacks, fully or in part; updates keep their old values.
+
+    The writer computes generated columns.
+    """
     given = {field.name: field.type for field in fits.to_arrow()}
     return [
-        field.name
-        for field in schema.to_arrow()
-        if field.name not in given or is_partial(given[field.name], field.type)
+        name
+        for name, field in schema.by_name.items()
+        if (name not in given and GENERATED not in field.metadata)
+        or (name in given and is_partial(given[name], field.to_arrow().type))
     ]
 
 
@@ -256,9 +262,9 @@ def _with_members(new: Any, old: Any, name: str) -> Any:
 
 
 def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
-    """Return the rows, with nulls in the columns that they lack."""
-    for field in schema.to_arrow():
-        if field.name not in rows.schema.names:
+    """Return the rows, with nulls in the columns that they lack and that have no rule."""
+    for field, stored in zip(schema.to_arrow(), schema.fields, strict=True):
+        if field.name not in rows.schema.names and not has_value(stored):
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows
 
@@ -415,7 +421,14 @@ def replace_in_fragments(
     addresses: NDArray[np.uint64],
     source: NDArray[np.int64],
 ) -> Update:
-    """Return the operation that sets rows at ``addresses`` to the rows ``source`` of ``rows``."""
+    """Return the operation that sets rows at ``addresses`` to the rows ``source`` of ``rows``.
+
+    Raises
+    ------
+    SchemaError
+        A rule of the table uses one of the columns.
+    """
+    refuse_ruled(dataset.manifest, columns.names, "written without their rows", own=True)
     order = np.argsort(addresses, kind="stable")
     addresses, source = addresses[order], source[order]
     fragments = (addresses >> np.uint64(32)).astype(np.int64)

@@ -50,6 +50,7 @@ from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_reserved_names
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
+from glaive.table.configuration import has_value
 from glaive.table.operations.update import Filter, hash_keys, key_filter
 from glaive.types import ByteRange, Int64s, as_buffer, items_of
 
@@ -488,9 +489,8 @@ def check_source(
         tuple(field for field in schema.fields if field.name in given), schema.metadata
     )
     if clauses.insert:
-        missing = [
-            field.name for field in schema.fields if field.name not in given and not field.nullable
-        ]
+        needed = [one for one in schema.fields if not (one.nullable or has_value(one))]
+        missing = [one.name for one in needed if one.name not in given]
         if missing:
             raise SchemaError(
                 f"the source lacks non-nullable columns: {', '.join(missing)}; rows without them "

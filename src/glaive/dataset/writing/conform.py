@@ -21,15 +21,19 @@ from glaive.errors import CapacityError, SchemaError
 from glaive.expr.coerce import is_binary, is_list, is_string
 from glaive.format.field import Field
 from glaive.format.fields import RESERVED, LanceSchema
+from glaive.table.configuration import has_value
 
 _MAX_HINTS: Final = 10
 """Maximum number of unknown columns that get a hint: each is compared with all known columns."""
 
 
-def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
+def match_schema(
+    source: pa.Schema, target: LanceSchema, *, where: str, ruled: bool = False
+) -> LanceSchema:
     """Return the columns of ``target``, and the struct members, that rows of ``source`` have.
 
-    Columns and members are matched by name at every level; nullable columns may be missing.
+    Columns and members are matched by name at every level; nullable columns may be missing. With
+    ``ruled``, the result also has missing columns whose values a rule gives.
 
     Raises
     ------
@@ -40,7 +44,7 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
     if source.equals(target.to_arrow()):
         return target
     faults: list[str] = []
-    fields = _match_fields(target.fields, list(source), "", faults)
+    fields = _match_fields(target.fields, list(source), "", faults, ruled=ruled)
     if not fields and target.fields and not faults:
         faults.append("they have none of the dataset's columns")
     if faults:
@@ -53,7 +57,12 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
 
 
 def _match_fields(
-    wanted: Sequence[Field], given: Sequence[pa.Field], prefix: str, faults: list[str]
+    wanted: Sequence[Field],
+    given: Sequence[pa.Field],
+    prefix: str,
+    faults: list[str],
+    *,
+    ruled: bool = False,
 ) -> tuple[Field, ...]:
     """Return the fields of ``wanted`` that are in ``given``; add mismatches to ``faults``."""
     kind = "member" if prefix else "column"
@@ -72,6 +81,8 @@ def _match_fields(
         candidates = by_name.get(field.name, ())
         if len(candidates) == 1:
             matched.append(_match(field, candidates[0].type, path, faults))
+        elif ruled and not candidates and has_value(field):
+            matched.append(field)
         elif candidates or not field.nullable:
             faults.append(f"{path!r} is {'given twice' if candidates else 'missing'}")
     return tuple(matched)

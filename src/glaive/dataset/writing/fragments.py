@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -30,6 +30,9 @@ from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import NewFiles
 from glaive.process import FILES, Origin, emit
+
+if TYPE_CHECKING:
+    from glaive.dataset.writing.rules import BoundRules
 
 # --- Progress of writes: callbacks for each started and finished data file --------------
 
@@ -309,17 +312,25 @@ class FragmentWriter:
     :func:`write_fragments` explains parameters and errors. After an error call :meth:`discard`.
     """
 
-    __slots__ = ("_arrow", "_keep_dictionaries", "_plan", "_roll")
+    __slots__ = ("_arrow", "_keep_dictionaries", "_plan", "_roll", "_rules")
 
     def __init__(self, plan: WritePlan, *, keep_dictionaries: bool = False) -> None:
         self._plan, self._keep_dictionaries = plan, keep_dictionaries
         self._arrow = plan.schema.to_arrow()
         self._roll = RollingWriter(plan)
+        self._rules: BoundRules | None = None
+        if plan.rules is not None:  # imported here: few tables have rules
+            from glaive.dataset.writing.rules import BoundRules
+
+            self._rules = BoundRules(plan.rules, plan.schema)
 
     def write(self, piece: Rows) -> None:
         """Append rows."""
         for part in cut_views(piece):
-            fitted = conform(part, self._arrow, keep_dictionaries=self._keep_dictionaries)
+            if self._rules is None:
+                fitted = conform(part, self._arrow, keep_dictionaries=self._keep_dictionaries)
+            else:
+                fitted = self._rules.applied(part)
             _check_members(fitted, self._plan.schema)
             self._roll.write(fitted)
 

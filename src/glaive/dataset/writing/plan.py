@@ -44,7 +44,15 @@ from glaive.io.store import ObjectStore
 from glaive.options import SWITCH, TEXT, Kind, check_fields, integer, listed, one_of, option
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import Views
-from glaive.table.configuration import INTERVAL, OLDER_THAN, span_text, string_map, wants_checksums
+from glaive.table.configuration import (
+    INTERVAL,
+    OLDER_THAN,
+    Rules,
+    has_value,
+    span_text,
+    string_map,
+    wants_checksums,
+)
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.operations.overwrite import Overwrite
@@ -389,6 +397,8 @@ class WritePlan:
         Dictionary values by field id, if all files of the dataset must share dictionaries.
     checksums
         Whether files get checksums, by the configuration of the dataset, or None.
+    rules
+        Rules that the rows must meet, if any.
     """
 
     store: ObjectStore = field(repr=False)
@@ -403,6 +413,7 @@ class WritePlan:
     blobs: BlobOptions
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
     checksums: bool | None = None
+    rules: Rules | None = None
 
     @property
     def appends(self) -> bool:
@@ -435,6 +446,8 @@ def plan_write(
     columns: pa.Schema | LanceSchema,
     options: WriteOptions,
     base: Manifest | None = None,
+    *,
+    enforce: bool = True,
 ) -> WritePlan:
     """Read the manifest, if the dataset exists, and plan a write.
 
@@ -450,6 +463,8 @@ def plan_write(
         Options of the caller.
     base
         The version to write for; default: the newest.
+    enforce
+        Whether to apply the rules of the dataset; False for rows that it has already.
 
     Raises
     ------
@@ -502,7 +517,25 @@ def plan_write(
         blobs=replace(options.blobs, bases=blob_bases(bases), opener=opener),
         dictionaries=shared,
         checksums=None if base is None else wants_checksums(base.wire),
+        rules=_rules(schema, options, base) if enforce else None,
     )
+
+
+def _rules(schema: LanceSchema, options: WriteOptions, base: Manifest | None) -> Rules | None:
+    """Return the rules for rows of these columns."""
+    if base is None:
+        return Rules.of(schema, {})
+    whole = schema
+    if options.mode == "append":
+        given = schema.by_name
+        fields = tuple(given.get(field.name, field) for field in base.schema.fields)
+        whole = base.schema if fields == base.schema.fields else replace(schema, fields=fields)
+    rules = Rules.of(whole, base.wire.config)
+    if rules is not None:
+        from glaive.dataset.writing.rules import BoundRules
+
+        BoundRules(rules)  # fail before the first row
+    return rules
 
 
 def exists_already(where: str, version: int) -> DatasetExistsError:
@@ -549,12 +582,16 @@ def _with_ids(
         return columns
     check_schema(columns)
     if base is not None and options.mode == "append":
-        return match_schema(columns, base.schema, where=store.uri)
+        return match_schema(columns, base.schema, where=store.uri, ruled=True)
     check_names(columns.names)
     if profile.blob_type:
         columns = with_blob_type(columns)
     schema = LanceSchema.from_arrow(columns, 0 if base is None else base.first_field_id)
     check_primary_key(schema.fields)
+    if any(map(has_value, schema.fields)):
+        from glaive.dataset.writing.rules import check_values
+
+        check_values(schema)
     return schema
 
 

@@ -331,7 +331,8 @@ class WritePart(RowTask):
         options = WriteOptions(
             mode="append", max_rows_per_file=self.max_rows, compression="balanced"
         )
-        writer = FragmentWriter(plan_write(opened.store, manifest.schema, options, manifest))
+        plan = plan_write(opened.store, manifest.schema, options, manifest, enforce=False)
+        writer = FragmentWriter(plan)
         try:
             writer.write(table.select(manifest.schema.names))
             new = [fragment for fragment in writer.finish() if fragment.physical_rows]

@@ -58,6 +58,7 @@ from glaive.spark.types import (
     to_spark,
     without_case,
 )
+from glaive.table.configuration import has_value
 from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
@@ -807,7 +808,8 @@ class MergeBuilder:
         for clause in self.clauses:
             given = clause.values
             if given is None:
-                given = of_source = of_source or self._star_columns(names, clause, where)
+                schema = opened.manifest.schema
+                given = of_source = of_source or self._star_columns(schema, clause, where)
             values = {}
             for name, value in given.items():
                 column = self._column_named(name, there, spelled)
@@ -831,9 +833,11 @@ class MergeBuilder:
         found = (way if way in names else spelled.get(way.lower()) for way in ways)
         return next((one for one in found if one is not None), None)
 
-    def _star_columns(self, names: Sequence[str], clause: Clause, where: str) -> dict[str, Column]:
+    def _star_columns(self, schema: LanceSchema, clause: Clause, where: str) -> dict[str, Column]:
+        names = schema.names
         given = matching(self.source.columns, names)
-        missing = [name for name in names if name not in given]
+        needed = [one.name for one in schema.fields if not has_value(one)]
+        missing = [name for name in needed if name not in given]
         if missing and not self.evolves:
             method = f"when…{clause.action.action.title()}All"
             raise ColumnNotFoundError(
