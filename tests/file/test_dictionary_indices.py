@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.errors import SchemaError
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
@@ -70,3 +72,25 @@ def test_an_index_without_an_item_in_a_later_chunk_or_a_map_is_refused(tmp_path:
     for array in (chunks, maps):
         with pytest.raises(SchemaError, match="expected indices below 1"):
             _written(tmp_path, array, "2.2")
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+def test_pages_of_lists_have_more_items_together_than_indices_can_number(
+    tmp_path: Path, version: str
+) -> None:
+    rows = 40_000
+    batches = []
+    for at in range(3):
+        items = pa.array([f"{at}-{item}" for item in range(100)])
+        indices = pa.array(np.arange(2 * rows) % 100, pa.int8())
+        words = pa.DictionaryArray.from_arrays(indices, items)
+        offsets = pa.array(np.arange(0, 2 * rows + 1, 2), pa.int32())
+        batches.append(pa.record_batch({"c": pa.ListArray.from_arrays(offsets, words)}))
+    made = glaive.write_dataset(batches, tmp_path, data_storage_version=version)
+    wanted = [0, rows - 1, rows, 2 * rows + 7, 3 * rows - 1]
+    expected = [[f"{row // rows}-{(2 * row + at) % 100}" for at in (0, 1)] for row in wanted]
+    assert made.take(wanted)["c"].to_pylist() == expected
+    whole = made.to_table()
+    whole.validate(full=True)
+    assert [whole["c"][row].as_py() for row in wanted] == expected

@@ -243,7 +243,13 @@ def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
     from glaive.arrow.chunked import dictionary_encoded
 
     encoded = dictionary_encoded(array)
-    return _with_items(encoded.indices, encoded.dictionary, kind, where)
+    try:
+        return _with_items(encoded.indices, encoded.dictionary, kind, where)
+    except CorruptFileError:
+        raise CapacityError(
+            f"{len(encoded.dictionary)} distinct values of {kind} in one array (in {where}). Read "
+            "or take fewer rows at a time, or cast the column to a wider index type."
+        ) from None
 
 
 def _with_items(indices: Any, items: Any, kind: Any, where: Where) -> pa.Array:

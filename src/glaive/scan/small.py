@@ -32,7 +32,7 @@ from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.store import read_many
-from glaive.scan.filter_search import Chunk, Late, Search, Selection
+from glaive.scan.filter_search import MAX_TAKEN_SHARE, Chunk, Late, Search, Selection, fields_of
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
@@ -131,17 +131,24 @@ _VALUE_BYTES: Final = 8
 """Bytes of a value of a system column."""
 
 
-@dataclass(frozen=True)  # derived values are cached in ``__dict__``
+@dataclass  # derived values are cached in ``__dict__``
 class SmallFragments:
     """All rows of adjacent fragments in small files of one layout (a ``ScanPart``)."""
 
     ranges: Sequence[FragmentRows]
     files: Sequence[SingleFile]
+    is_kept: bool = False
+    """Whether the session keeps the files for the next scan."""
 
     @cached_property
     def starts(self) -> list[int]:
         """First row of each fragment, counted over all fragments, and the total."""
         return list(accumulate((file.rows for file in self.files), initial=0))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(file.size for file in self.files)
 
     @cached_property
     def has_deletions(self) -> bool:
@@ -207,7 +214,7 @@ class SmallFragments:
 
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
         """Read an array of each field, with deleted rows; raise as :func:`bind_files`."""
-        bound, rows = bind_files(source, self.files), self.starts[-1]
+        bound, rows = self.bound(source), self.starts[-1]
         checked = bound.in_proportion(rows)
         return gather(lambda column: checked(column.read(0, rows)), bound.columns)
 
@@ -221,6 +228,21 @@ class SmallFragments:
                 if live is not None:
                     flags[first + live.deleted_between(0, live.rows)] = False
         return flags
+
+    def bound(self, source: BoundProjection) -> PagedColumns:
+        """Read the files; if they are few bytes, the session keeps them for the next scan.
+
+        Raises as :func:`bind_files`.
+        """
+        if not self.is_kept:
+            return bind_files(source, self.files)
+
+        def load() -> tuple[PagedColumns, int]:
+            columns = bind_files(source, self.files)
+            return columns, self.size + columns.nbytes
+
+        first, last = self.ranges[0].position, self.ranges[-1].position
+        return source.kept(f"columns of fragments {first} to {last}", load)
 
     def _in_bulk(self, run: ScanRun) -> list[list[pa.Array]] | None:
         """Read the live rows of each field; return ``None`` if files must be read one by one."""
@@ -251,14 +273,19 @@ class _SmallSelection:
 
     part: SmallFragments
     source: BoundProjection
+    bound: PagedColumns
     decoded: LazyColumns
     flags: NDArray[np.bool_]
 
     @classmethod
     def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
-        """Read the fragments and filter them; raise as :func:`bind_files`."""
+        """Read columns of the filter and apply it; raise as :func:`bind_files`."""
         source = search.run.source
-        arrays = part.arrays(source)
+        bound, rows = part.bound(source), part.starts[-1]
+        checked = bound.in_proportion(rows)
+
+        def read(at: int) -> Any:
+            return checked(bound.columns[at].read(0, rows))
 
         def system(name: str) -> Any:
             parts = [
@@ -270,11 +297,11 @@ class _SmallSelection:
             return integer_array(np.concatenate(parts))
 
         # The caller excludes projections with extension types.
-        decoded = LazyColumns(part.starts[-1], arrays.__getitem__, system, lambda _, array: array)
+        decoded = LazyColumns(rows, read, system, lambda _, array: array)
         flags = search.passing(decoded)
-        return cls(
-            part, source, decoded, flags & part.live_flags(source) if part.has_deletions else flags
-        )
+        if part.has_deletions:
+            flags = flags & part.live_flags(source)
+        return cls(part, source, bound, decoded, flags)
 
     @cached_property
     def count(self) -> int:
@@ -282,9 +309,17 @@ class _SmallSelection:
         return int(np.count_nonzero(self.flags))
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
-        """Return the columns of the selected rows, in one chunk."""
+        """Return the columns of the selected rows, in one chunk. Few rows are taken."""
         # Compute expressions of passing rows only: values of other rows may raise.
-        passing = self.decoded.filtered(_mask(self.flags))
+        mask = _mask(self.flags)
+        passing = self.decoded.filtered(mask)
+        unread = [at for at in fields_of(outputs) if not self.decoded.has(at)]
+        if self.count > MAX_TAKEN_SHARE * len(self.flags):
+            gather(self.decoded.field, unread)
+        else:
+            rows, checked = np.flatnonzero(self.flags), self.bound.in_proportion(self.count)
+            for at in unread:
+                passing.put(at, checked(self.bound.columns[at].take(rows)))
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
@@ -315,10 +350,14 @@ def cut_into_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[Sca
         return [FragmentWindows(ranges)]
     if ranges is not run.source.snapshot.memo.get(plan_all):
         return _cut(run.source, ranges)
-    return run.source.kept("parts", lambda: (_cut(run.source, ranges), _PART_BYTES * len(ranges)))
+    load = partial(_cut, run.source, ranges, are_all=True)
+    return run.source.kept("parts", lambda: (load(), _PART_BYTES * len(ranges)))
 
 
-def _cut(source: BoundProjection, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
+def _cut(
+    source: BoundProjection, ranges: Sequence[FragmentRows], *, are_all: bool = False
+) -> Sequence[ScanPart]:
+    """Cut a plan; of all rows, few small files are kept after they are read."""
     projection = source.projection
     width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width + _VALUE_BYTES * len(projection.system))
@@ -334,6 +373,10 @@ def _cut(source: BoundProjection, ranges: Sequence[FragmentRows]) -> Sequence[Sc
         at += max(1, len(files))
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
+    small = [part for part in parts if isinstance(part, SmallFragments)]
+    if are_all and sum(part.size for part in small) <= _KEPT_BYTES:
+        for part in small:
+            part.is_kept = True
     return parts
 
 

@@ -19,6 +19,7 @@ from glaive.arrow.blocks import (
     slice_block,
     take_bits,
 )
+from glaive.arrow.build import expand
 from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.levels import Layer, Leaf, Slots, level_limits, level_plan
@@ -219,10 +220,10 @@ class ValuePieces(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The dictionary of a page, or of several pages, one after the other.
+    """The dictionary of a page, or the distinct dictionaries of several, one after the other.
 
     Chunk i has indices below ``limits[i]``, counted from item ``bases[i]`` on; both are ``None``
-    for a single page, where all chunks have indices below ``total``.
+    for a single dictionary, where all chunks have indices below ``total``.
     """
 
     block: Block
@@ -257,6 +258,10 @@ class Items(NamedTuple):
         UnsupportedFeatureError
             They are larger than ``max_decoded_bytes_per_page``, and few bytes encode them.
         """
+        number = np.arange(len(counts))
+        if len(counts) > 1:
+            own, number = _distinct(data, starts, sizes, counts)
+            starts, sizes, counts = starts[own], sizes[own], counts[own]
         total = int(counts.sum())
         bits = encoding.number_bits or _OFFSET_BITS
         check_decoded(total * bits // 8, int(sizes.sum()), where)
@@ -264,7 +269,8 @@ class Items(NamedTuple):
         if len(counts) == 1:
             return cls(block, total)
         bases = np.cumsum(counts) - counts
-        return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
+        of_chunk = np.repeat(number, chunks)
+        return cls(block, total, bases[of_chunk], counts[of_chunk])
 
     def of(self, ids: slice | Int64s) -> Items:
         """Return the same for some of the chunks; neighbours get only the items that they use."""
@@ -273,8 +279,22 @@ class Items(NamedTuple):
         bases, limits = self.bases[ids], self.limits[ids]
         if not isinstance(ids, slice) or not len(bases):
             return Items(self.block, self.total, bases, limits)
-        low, count = bases.item(0), bases.item(-1) + limits.item(-1) - bases.item(0)
+        low = int(bases.min())
+        count = int((bases + limits).max()) - low
         return Items(slice_block(self.block, low, count), count, bases - low, limits)
+
+
+def _distinct(
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Return the pages with distinct dictionaries, and for each page which of them it has."""
+    memory = memoryview(data)
+    known: dict[tuple[int, bytes], int] = {}
+    number = [
+        known.setdefault((count, bytes(memory[start : start + size])), len(known))
+        for start, size, count in zip(starts.tolist(), sizes.tolist(), counts.tolist(), strict=True)
+    ]
+    return np.unique(number, return_index=True)[1], np.array(number)
 
 
 class ChunkReader:
@@ -374,9 +394,10 @@ class ChunkReader:
         block = layout.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items, None)
 
-    def _resolve(self, block: Block, items: Items, counts: Int64s | None) -> Dictionary:
+    def _resolve(self, block: Block, items: Items, counts: Int64s | None) -> Block:
         """Tie indices to the dictionary; they are checked here and trusted later.
 
+        Of several dictionaries, whose items may be equal, return the values themselves.
         ``items`` is for all values, or has one item per chunk of ``counts`` values, or, when
         that is ``None``, one per value.
         """
@@ -415,7 +436,8 @@ class ChunkReader:
                 if top >= limit:
                     raise self._beyond(limit, f"index {top}")
                 np.add(indices[begin:end], moved.dtype.type(base), out=moved[begin:end])
-        return Dictionary(FixedWidth(as_buffer(moved), bits, block.count), items.block, block.count)
+        numbers = FixedWidth(as_buffer(moved), bits, block.count)
+        return expand(Dictionary(numbers, items.block, block.count))
 
     def _beyond(self, limit: int, found: str) -> CorruptFileError:
         return CorruptFileError(

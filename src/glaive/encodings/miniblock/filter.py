@@ -189,7 +189,7 @@ def _evaluate(
     evaluated, items, bits = small.evaluated, small.items, layout.value.number_bits
     if evaluated is not None and evaluated.predicate.same(predicate):
         return evaluated
-    if items is None or bits not in (8, 16, 32, 64):
+    if items is None or items.bases is not None or bits not in (8, 16, 32, 64):
         return None
     entries = predicate.test_entries(to_array(items.block, predicate.kind, None, 0, where))
     indices = test_of_flags(bits, entries.flags)

@@ -797,8 +797,7 @@ class MiniBlockPage(MiniBlockReader):
         if (
             layout.rep is not None
             and layout.dictionary is not None
-            # Indices are shifted by the position of their dictionary among all of them.
-            and ((layout.value.number_bits or 0) < 32 or ranges[2].size > MAX_JOINED_DICTIONARY)
+            and ranges[2].size > MAX_JOINED_DICTIONARY
         ):
             return None
         return PageSignature(layout.signature, PageRun)

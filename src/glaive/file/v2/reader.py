@@ -27,7 +27,7 @@ from glaive.arrow.blocks import (
     join_bits,
 )
 from glaive.arrow.build import is_stored_as
-from glaive.arrow.chunked import concat_arrays, has_dictionary, has_known_width, value_bytes
+from glaive.arrow.chunked import concat_arrays, has_known_width, value_bytes
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.miniblock.chunks import row_shapes
@@ -419,13 +419,10 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
     -------
     FieldColumns or None
         ``None`` where the files cannot be read as one column. This is so if a file is not mapped,
-        lacks a physical column, or has pages that need more than their own buffers. It is also so
-        if the dictionary of each file is part of the result.
+        lacks a physical column, or has pages that need more than their own buffers.
     """
     fields = [column for column in columns if isinstance(column, FieldColumns)]
     if len(fields) != len(columns) or any(_shape(field) != _shape(fields[0]) for field in fields):
-        return None
-    if has_dictionary(fields[0].field.type):
         return None
     if not all(field.reader.mapped for field in fields):
         return None

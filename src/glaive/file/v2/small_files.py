@@ -15,32 +15,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import has_dictionary
+from glaive.arrow.blocks import integer_array
 from glaive.dataclass import dataclass
+from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.pages.miniblock import MiniBlockPage
-from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
+from glaive.encodings.protocol import (
+    Fetch,
+    PageBytes,
+    PageParts,
+    PageReader,
+    PageSignature,
+    and_then,
+)
 from glaive.encodings.registry import open_page
+from glaive.file.protocol import BoundField
 from glaive.file.v2.columns import Column, column_tree
 from glaive.file.v2.container import parse_page_layout
 from glaive.file.v2.reader import FieldColumns, PagedColumns
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, TRAILER, FileFooter, trailing_size
-from glaive.format.pb import encodings21_pb2, file2_pb2
+from glaive.format.pb import file2_pb2
 from glaive.io.store import JoinedObjects
 from glaive.io.wrapped import HeldReader
 from glaive.types import ByteRange, Int64s, Where, as_array
+
+if TYPE_CHECKING:
+    from glaive.encodings.predicate import PagePredicate
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
 
 _PROFILES = [
-    profile for profile in PROFILES.values() if getattr(profile, "pages", None) == "layouts"
+    profile
+    for profile in PROFILES.values()
+    if getattr(profile, "pages", None) in ("layouts", "planes")
 ]
 BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
 """Format versions of files that are read in bulk: their pages have layouts."""
@@ -119,22 +134,22 @@ def _page(raw: bytes) -> SmallPage | None:
     if end > _MAX_FILE_BYTES:
         return None
     layout = parse_page_layout(encoding.direct.encoding, _WHERE)
-    if not isinstance(layout, encodings21_pb2.PageLayout) or layout.HasField("blob_layout"):
-        return None
     opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
+    if isinstance(opened, BlobPage):
+        return None
     signature = opened.page_signature() if page.length else None
-    dictionary = _dictionary(opened, layout, ranges)
+    dictionary = _dictionary(opened, ranges)
     return SmallPage(page.length, ranges, end, layout, opened, signature, dictionary)
 
 
-def _dictionary(
-    opened: PageReader, layout: Any, ranges: Sequence[ByteRange]
-) -> tuple[int, int, bool, float]:
-    items = opened.num_dictionary_items if isinstance(opened, MiniBlockPage) else 0
-    if not items or len(ranges) <= _DICTIONARY:
+def _dictionary(opened: PageReader, ranges: Sequence[ByteRange]) -> tuple[int, int, bool, float]:
+    if not isinstance(opened, MiniBlockPage) or len(ranges) <= _DICTIONARY:
         return 0, 0, False, 0.0
-    message, (start, size) = layout.mini_block_layout, ranges[_DICTIONARY]
-    return start, size, message.dictionary.HasField("general"), message.num_items / items
+    items, encoding = opened.num_dictionary_items, opened.layout.dictionary
+    if not items or encoding is None:
+        return 0, 0, False, 0.0
+    start, size = ranges[_DICTIONARY]
+    return start, size, encoding.wire_name == "general", opened.num_items / items
 
 
 class SmallBatch:
@@ -204,51 +219,44 @@ class SmallBatch:
         reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
         if not fields:  # checks the row count if all columns are absent
             self._pages(min((one for one in column_of.values() if one >= 0), default=None), 1)
-        columns = []
+        columns: list[BoundField] = []
         for field in fields:
             node = column_tree(field, column_of)
-            leaves = [
-                (self._pages(leaf.column, leaf.entries_per_row), leaf.entries_per_row)
-                for leaf in node.leaves()
+            leaves = [self._pages(leaf.column, leaf.entries_per_row) for leaf in node.leaves()]
+            self._check_capacity(leaves)
+            order = _order([_codes(pages)[which] for pages, which in leaves])
+            parts = [
+                self._column(*found, order).grouped(leaf.entries_per_row)
+                for leaf, found in zip(node.leaves(), leaves, strict=True)
             ]
-            self._check_capacity([found for found, _ in leaves])
-            apart = has_dictionary(field.to_arrow().type)  # of each page: it is part of the result
-            parts = [self._column(*found, apart=apart).grouped(size) for found, size in leaves]
-            columns.append(FieldColumns(node, parts, rows, reader))
+            whole = FieldColumns(node, parts, rows, reader)
+            columns.append(whole if order is None else OtherOrder(whole, self.rows, order))
         return PagedColumns(columns, rows, reader)
 
-    def _column(self, pages: list[SmallPage], which: Int64s, *, apart: bool) -> Column:
-        """Return a column of runs of neighbouring pages, and of pages that are read alone.
-
-        With ``apart``, pages with dictionaries are read alone.
-        """
-        numbers: dict[PageSignature, int] = {}
-        code = np.array(
-            [
-                -1 - at
-                if page.signature is None or (apart and page.dictionary[3])
-                else numbers.setdefault(page.signature, len(numbers))
-                for at, page in enumerate(pages)
-            ]
-        )[which]
+    def _column(self, pages: list[SmallPage], which: Int64s, order: Int64s | None) -> Column:
+        """Return a column of runs of neighbouring pages, and of pages that are read alone."""
+        files = np.arange(len(which)) if order is None else order
+        which = which[files]
+        code = _codes(pages)[which]
         cuts = [0, *(np.flatnonzero((np.diff(code) != 0) | (code[1:] < 0)) + 1).tolist(), len(code)]
-        return Column(
-            [self._run(pages, which, first, stop) for first, stop in pairwise(cuts)], _WHERE
-        )
+        runs = [
+            self._run(pages, which[first:stop], files[first:stop]) for first, stop in pairwise(cuts)
+        ]
+        return Column(runs, _WHERE)
 
-    def _run(self, pages: list[SmallPage], which: Int64s, first: int, stop: int) -> PageReader:
+    def _run(self, pages: list[SmallPage], which: Int64s, files: Int64s) -> PageReader:
         """Return the pages of some files as one page."""
-        page = pages[which[first]]
-        if page.signature is None or stop - first == 1:
-            base = int(self.bases[first])
+        page = pages[which[0]]
+        if page.signature is None or len(files) == 1:
+            base = int(self.bases[files[0]])
             buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
             return open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
-        distinct, number = np.unique(which[first:stop], return_inverse=True)
+        distinct, number = np.unique(which, return_inverse=True)
         own = [pages[at] for at in distinct.tolist()]
         ranges = np.array([one.ranges for one in own], np.int64)[number]
-        starts, sizes = ranges[:, :, 0] + self.bases[first:stop, None], ranges[:, :, 1]
+        starts, sizes = ranges[:, :, 0] + self.bases[files, None], ranges[:, :, 1]
         opened = [one.opened for one in own]
-        parts = PageParts(opened, number, self.data, starts, sizes, _WHERE, partial(_where, first))
+        parts = PageParts(opened, number, self.data, starts, sizes, _WHERE, partial(_where, files))
         joined: PageReader = page.signature.join(parts)
         return joined
 
@@ -300,6 +308,85 @@ class SmallBatch:
             raise BulkReadError("values are far larger than their dictionaries")
 
 
-def _where(first: int, page: int) -> Where:
-    """Return the place of one of the pages of neighbouring files, for messages."""
-    return replace(_WHERE, note=f"file {first + page}")
+def _where(files: Int64s, page: int) -> Where:
+    """Return the place of one of the pages of some files, for messages."""
+    return replace(_WHERE, note=f"file {files[page]}")
+
+
+def _codes(pages: Sequence[SmallPage]) -> Int64s:
+    """Number the signatures of pages; pages that are read alone have negative numbers."""
+    numbers: dict[PageSignature, int] = {}
+    codes = [
+        -1 - at if page.signature is None else numbers.setdefault(page.signature, len(numbers))
+        for at, page in enumerate(pages)
+    ]
+    return np.array(codes, np.int64)
+
+
+# --- Files whose encodings alternate: another order has fewer runs ----------------------
+
+_FEWER = 8
+"""Files are joined in another order if that divides the runs by so much."""
+
+
+def _order(codes: Sequence[Int64s]) -> Int64s | None:
+    """Return an order of the files with far fewer runs, or ``None`` if theirs has few.
+
+    ``codes`` number the encodings of the pages of each leaf.
+    """
+    runs = max((int(np.count_nonzero(np.diff(code))) + 1 for code in codes), default=1)
+    kinds, number = np.unique(np.stack(codes), axis=1, return_inverse=True)
+    if runs < _FEWER * kinds.shape[1]:
+        return None
+    return np.argsort(number.reshape(-1), kind="stable")
+
+
+class OtherOrder(BoundField):
+    """A field of files that are joined in another order, with the rows in the order of the files.
+
+    Parameters
+    ----------
+    column
+        The field of the joined files.
+    rows
+        Rows of each file.
+    order
+        The files in the order of the joined field.
+    """
+
+    __slots__ = ("_column", "_ends", "_moves")
+
+    def __init__(self, column: FieldColumns, rows: Int64s, order: Int64s) -> None:
+        super().__init__(column.field, column.num_rows, column.reader, _WHERE)
+        self._column, self._ends = column, np.cumsum(rows)
+        self._moves = rows - self._ends
+        self._moves[order] += np.cumsum(rows[order]) - rows[order]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held; an estimate."""
+        return self._column.nbytes + self._ends.nbytes + self._moves.nbytes
+
+    def cuts(self) -> Int64s:
+        """Return both ends: a read of some rows takes them."""
+        return np.array([0, self.num_rows], np.int64)
+
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """Return ``read`` as a value."""
+        self._check_range(start, stop)
+        rows = np.arange(start, stop)
+        if len(rows) < self.num_rows:
+            return self.plan_take(rows)
+        moved = integer_array(self._moved(rows))
+        return and_then(self._column.plan_read(start, stop), lambda array: array.take(moved))
+
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """Return ``take`` as a value."""
+        return self._column.plan_take(self._moved(rows))
+
+    def _moved(self, rows: Int64s) -> Int64s:
+        """Return the numbers of rows in the joined files."""
+        return rows + self._moves[self._ends.searchsorted(rows, "right")]
+
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        return None
