@@ -102,7 +102,6 @@ __all__ = [
 
 
 _MAX_CHARACTERS: Final = 10_000  # characters of a message
-_MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count in one Arrow array
 
 SECRETS: Final = (
     r"(?i:(?:(?<=://)|(?<=[a-z]:/))([^/\s:]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
@@ -130,15 +129,15 @@ class GlaiveError(Exception):
 
     @staticmethod
     def did_you_mean(
-        name: str, known: Collection[str], what: str = "Known", *, most: int = 1000
+        name: str, known: Collection[str], what: str = "Known", *, limit: int = 1000
     ) -> str:
         """Return the end of a message about an unknown name: the closest names, and all."""
         from difflib import get_close_matches
 
         close = get_close_matches(name[:100], known, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-        names = ", ".join(list(known)[:most]) or "none"
-        return f"{hint} {what}: {names}{', …' * (len(known) > most)}"
+        names = ", ".join(list(known)[:limit]) or "none"
+        return f"{hint} {what}: {names}{', …' * (len(known) > limit)}"
 
     @staticmethod
     def without_secrets(text: str) -> str:
@@ -221,11 +220,13 @@ class CapacityError(SchemaError):
     @classmethod
     def of(cls, count: int, unit: str, *, where: object, instead: object = "") -> CapacityError:
         """Make the error for ``count`` units, such as bytes; ``instead`` is a larger type."""
+        from glaive.types import MAX_OFFSET
+
         advice = f", or make the column {instead}" if instead else ""
         return cls(
-            f"{count} {unit} in one array, at most {_MAX_OFFSET} fit (in {where}); read or take "
+            f"{count} {unit} in one array, at most {MAX_OFFSET} fit (in {where}); read or take "
             f"fewer rows at a time{advice}",
-            parts=-(-count // _MAX_OFFSET),
+            parts=-(-count // MAX_OFFSET),
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -360,7 +361,7 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
         ``words`` is pylance's message in this place.
         """
-        said = GlaiveError.did_you_mean(name, list(known), "Columns", most=20)
+        said = GlaiveError.did_you_mean(name, list(known), "Columns", limit=20)
         return cls(f"{words.format(name=name, where=where)}{said}")
 
 

@@ -51,14 +51,14 @@ class Kind:
         own message.
     text
         Function that converts a string to such a value.
-    beyond
+    range_message
         Start of pylance's message about a value out of bounds, with ``{}`` for the value.
     """
 
     expected: str
     of: Callable[[Any], Any]
     text: Callable[[str], Any] = str
-    beyond: str = ""
+    range_message: str = ""
 
     def check(self, name: str, given: Any, *, hidden: bool = False) -> Any:
         """Convert a value; messages omit a ``hidden`` value."""
@@ -74,7 +74,7 @@ class Kind:
         except (OverflowError, TypeError, ValueError) as error:
             text = f"{name}: expected {self.expected}, found {shown(given, hidden=hidden)}"
             if isinstance(error, OverflowError):
-                raise OptionRangeError(self.beyond.format(given) + text) from None
+                raise OptionRangeError(self.range_message.format(given) + text) from None
             raise OptionError(text) from None
 
     def parse(self, name: str, text: str) -> Any:
@@ -116,7 +116,7 @@ def shown(value: object, *, hidden: bool) -> str:
 
 
 @cache
-def integer(least: int | None = 0, most: int | None = None, beyond: str = "") -> Kind:
+def integer(minimum: int | None = 0, maximum: int | None = None, range_message: str = "") -> Kind:
     """Return the kind of integers between two bounds, of Python or NumPy."""
 
     def of(given: Any) -> int:
@@ -125,13 +125,15 @@ def integer(least: int | None = 0, most: int | None = None, beyond: str = "") ->
             raise TypeError(given)
         if number.bit_length() > 64:  # Python refuses to convert very long integers to strings
             raise UnfitError(f"expected {words}, found one of {number.bit_length()} bits")
-        if (least is not None and number < least) or (most is not None and number > most):
+        if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
             raise OverflowError(number)
         return number
 
-    bounds = "" if least is None else f" ≥ {least}" if most is None else f" from {least} to {most}"
+    bounds = f" ≥ {minimum}" if maximum is None else f" from {minimum} to {maximum}"
+    if minimum is None:
+        bounds = ""
     words = f"an integer{bounds}"
-    return Kind(words, of, _digits, beyond)
+    return Kind(words, of, _digits, range_message)
 
 
 def number(low: float = float("-inf"), high: float = float("inf")) -> Kind:

@@ -21,7 +21,11 @@ def test_small_batches_become_one_with_their_rows_in_order() -> None:
 
 
 def test_a_batch_ends_with_the_one_that_reaches_the_bytes_or_the_rows() -> None:
-    assert [part.num_rows for part in coalesced(batches(4, 4, 4, 4, 1), enough=64)] == [8, 8, 1]
+    assert [part.num_rows for part in coalesced(batches(4, 4, 4, 4, 1), target_bytes=64)] == [
+        8,
+        8,
+        1,
+    ]
     large = pa.record_batch({"n": pa.nulls(40_000)})
     assert [part.num_rows for part in coalesced([large, large, large])] == [80_000, 40_000]
 

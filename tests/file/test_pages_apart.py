@@ -100,7 +100,7 @@ def test_leaves_read_page_by_page_are_the_same_rows(
     for start in range(0, 300, 50):
         writer.write(pa.table({"s": array.slice(start, 50)}))
     writer.finish()
-    monkeypatch.setattr(bound, "_APART", 0)
+    monkeypatch.setattr(bound, "_MAX_SEGMENTS_PER_PAGE", 0)
     reader = open_reader(store, "a.lance")
     field = reader.bind(reader.schema.fields).columns[0]
     assert isinstance(field, bound.FieldColumns)
@@ -136,7 +136,7 @@ def test_pages_of_leaves_whose_items_only_agree_in_sum_are_damage(
     writer.write(table[:40])
     writer.write(table[40:])
     writer.finish()
-    monkeypatch.setattr(bound, "_APART", 0)
+    monkeypatch.setattr(bound, "_MAX_SEGMENTS_PER_PAGE", 0)
     monkeypatch.setattr(column, "join_mapped", list)
     reader = open_reader(store, "a.lance")
     fields: Any = dict(zip("xyz", reader.bind(reader.schema.fields).columns, strict=True))
@@ -183,7 +183,7 @@ def test_pages_of_fixed_size_lists_and_maps_are_joined(
     for start in range(0, 200, 50):
         writer.write(table[start : start + 50])
     writer.finish()
-    monkeypatch.setattr(bound, "_APART", 0)
+    monkeypatch.setattr(bound, "_MAX_SEGMENTS_PER_PAGE", 0)
     reader = open_reader(store, "a.lance")
     rows = np.array([199, 3, 3, 120, 51])
     fields: list[Any] = list(reader.bind(reader.schema.fields).columns)

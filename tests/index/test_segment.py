@@ -235,9 +235,9 @@ class TestDamage:
 
     def test_numbers_that_are_none(self, file: IndexFile) -> None:
         assert file.number("absent", 7) == 7
-        assert file.number("two", least=2) == 2
+        assert file.number("two", minimum=2) == 2
         with pytest.raises(CorruptFileError, match=r"'two'.*from 3 on, found '2'"):
-            file.number("two", least=3)
+            file.number("two", minimum=3)
         for key in ("absent", "n", "big", "own"):
             with pytest.raises(CorruptFileError, match=key):
                 file.number(key)

@@ -126,18 +126,18 @@ def total_of(sizes: Int64s) -> int:
     return int(sizes.sum())
 
 
-def spread(starts: Int64s, sizes: Int64s, most: int = _MAX_TOTAL) -> Int64s:
+def spread(starts: Int64s, sizes: Int64s, limit: int = _MAX_TOTAL) -> Int64s:
     """Return consecutive integers from each start, as many as its size, one run after the other.
 
     Raises
     ------
     CapacityError
-        The integers are more than ``most``. The check precedes the allocation.
+        The integers are more than ``limit``. The check precedes the allocation.
     """
     total = total_of(sizes)
-    if total > most:
-        what = f"positions of {total} items at once, at most {most} are supported"
-        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // most))
+    if total > limit:
+        what = f"positions of {total} items at once, at most {limit} are supported"
+        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // limit))
     ends = np.cumsum(sizes)
     positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
     return positions

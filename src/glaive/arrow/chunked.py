@@ -633,20 +633,20 @@ _BATCH_ROWS: Final = 64 * 1024
 
 @overload
 def coalesced(
-    parts: Iterable[pa.RecordBatch], enough: int = BATCH_BYTES
+    parts: Iterable[pa.RecordBatch], target_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]: ...
 
 
 @overload
 def coalesced(
-    parts: Iterable[pa.RecordBatch | pa.Table], enough: int = BATCH_BYTES
+    parts: Iterable[pa.RecordBatch | pa.Table], target_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch | pa.Table]: ...
 
 
 def coalesced(
-    parts: Iterable[pa.RecordBatch | pa.Table], enough: int = BATCH_BYTES
+    parts: Iterable[pa.RecordBatch | pa.Table], target_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch | pa.Table]:
-    """Yield the same rows in batches of about 65,536 rows, or of ``enough`` bytes if reached first.
+    """Yield the same rows in batches of about 65,536 rows or ``target_bytes``, whichever is less.
 
     Tables pass unchanged. Batches with dictionaries pass unchanged, too, because joining them
     would have to merge the dictionaries.
@@ -662,7 +662,7 @@ def coalesced(
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _BATCH_ROWS or size >= enough:
+        if rows >= _BATCH_ROWS or size >= target_bytes:
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
     yield from _joined(waiting)
@@ -805,15 +805,15 @@ class RowSizes:
     ----------
     width
         Bytes by the types alone.
-    most
+    max_width
         At most, or infinite.
     """
 
-    __slots__ = ("_others", "_seen", "most", "width")
+    __slots__ = ("_others", "_seen", "max_width", "width")
 
     def __init__(self, kinds: Iterable[pa.DataType]) -> None:
         kinds = list(kinds)
-        self.width, self.most = total_width(kinds), max_bytes(kinds)
+        self.width, self.max_width = total_width(kinds), max_bytes(kinds)
         # Each row that shares a dictionary counts all of it, so its size would mislead.
         self._seen = {
             at: 0

@@ -119,9 +119,9 @@ def decimal_type(bits: int, precision: int, scale: int) -> pa.DataType:
     ValueError
         The type has fewer digits, in total or after the point.
     """
-    most = MAX_SCALE[bits]
-    if not 1 <= precision <= most or abs(scale) > most:
-        raise ValueError(f"decimals of {bits} bits have up to {most} digits, before or after 0")
+    limit = MAX_SCALE[bits]
+    if not 1 <= precision <= limit or abs(scale) > limit:
+        raise ValueError(f"decimals of {bits} bits have up to {limit} digits, before or after 0")
     return pa.decimal128(precision, scale) if bits == 128 else pa.decimal256(precision, scale)
 
 

@@ -340,14 +340,14 @@ def _fragments(layout: DatasetLayout) -> str:
     unused = total.pop(None, 0)
     columns = [name for name, _ in total.most_common(MAX_COLUMNS)]
     rest = len(total) - len(columns)
-    most = max((size for _, sizes in listed for size in sizes.values()), default=0)
+    largest = max((size for _, sizes in listed for size in sizes.values()), default=0)
     head = [*columns, *([f"{rest} others"] if rest else []), *([DROPPED] if unused else [])]
     rows = []
     for fragment, sizes in listed:
         values = [sizes[name] for name in columns]
         values += [sizes.total() - sum(values) - sizes[None]] if rest else []
         values += [sizes[None]] if unused else []
-        cells = "".join(_shaded(size, most) for size in values)
+        cells = "".join(_shaded(size, largest) for size in values)
         rows.append(f"<tr><th>fragment {fragment.id}</th>{cells}</tr>")
     left_out = len(layout.fragments) - len(listed)
     note = (
@@ -390,8 +390,8 @@ def _card(name: str, title: str, note: str, head: str, rows: str) -> str:
     )
 
 
-def _shaded(size: int, most: int) -> str:
-    share = round(100 * size / most) if most else 0
+def _shaded(size: int, largest: int) -> str:
+    share = round(100 * size / largest) if largest else 0
     return f'<td class="shaded" style="--share: {share}%">{human_bytes(size)}</td>'
 
 

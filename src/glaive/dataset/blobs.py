@@ -64,13 +64,13 @@ def blob_field(
         "pack-file": (pack_file_size_threshold, 1),
     }
     metadata: Any = {}
-    for what, (size, least) in limits.items():
+    for what, (size, minimum) in limits.items():
         given: object = size
         if size is None:
             continue
-        if not isinstance(given, int) or isinstance(given, bool) or not least <= size < 2**63:
+        if not isinstance(given, int) or isinstance(given, bool) or not minimum <= size < 2**63:
             raise OptionError(
-                f"{what.replace('-', '_')}_size_threshold: expected a number of bytes ≥ {least}, "
+                f"{what.replace('-', '_')}_size_threshold: expected a number of bytes ≥ {minimum}, "
                 f"found {size!r}"
             )
         metadata[f"lance-encoding:blob-{what}-size-threshold"] = str(size)

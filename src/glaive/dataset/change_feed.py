@@ -482,7 +482,7 @@ class ChangeReader:
         position = manifest.position_of(task.fragment_id)
         for start in range(0, len(rows), self._batch_size):
             part = rows[start : start + self._batch_size]
-            taken = _taken(view, position, part)
+            taken = _take(view, position, part)
             columns = [
                 pa.nulls(len(part), field.type)
                 if name is None
@@ -559,7 +559,7 @@ def _column(schema: LanceSchema, name: str) -> str:
     return column.name
 
 
-def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
+def _take(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
     """Return ascending rows of a fragment; scan them if they are all rows of a range."""
     if view.projection.outputs:
         bound = view.fragment(position)

@@ -512,10 +512,10 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     OptionError
         The age is negative, too long, or not a number.
     """
-    most = timedelta.max // unit
-    if isinstance(given, int | float) and 0 <= given <= most:
+    maximum = timedelta.max // unit
+    if isinstance(given, int | float) and 0 <= given <= maximum:
         return given * unit
-    raise OptionError(f"{option}: expected a number from 0 to {most}, found {given!r:.80}")
+    raise OptionError(f"{option}: expected a number from 0 to {maximum}, found {given!r:.80}")
 
 
 # --- Parts of a clean-up as tasks, in this process or on a cluster ----------------------

@@ -365,9 +365,9 @@ def rewrite(
     rows = int(dataset.snapshot.live_counts[positions].sum())
     # Write as many fragments as the rows fill; their sizes differ by at most one row.
     count = max(1, rows // options.target_rows_per_fragment)
-    most = max(1, -(-rows // count))
+    max_rows = max(1, -(-rows // count))
     # Bytes may fill files earlier and make more files; each has at least the rows aimed at.
-    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
+    writing = replace(writing, max_rows_per_file=max_rows, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest, enforce=False)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=REWRITE_BLOBS)

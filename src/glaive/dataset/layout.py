@@ -162,8 +162,8 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     for fragment in fragments:
         entries.extend((fragment.id, entry) for entry in fragment.files)
     top = {field.id: one.name for one in manifest.schema.fields for field in one.walk()}
-    most = len(entries) if max_files is None else min(max_files, len(entries))
-    chosen = {id(entry) for _, entry in islice(entries, most)}
+    limit = len(entries) if max_files is None else min(max_files, len(entries))
+    chosen = {id(entry) for _, entry in islice(entries, limit)}
 
     read: dict[tuple[str, object, int | None], FileLayout] = {}
 

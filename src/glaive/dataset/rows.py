@@ -75,7 +75,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         self._parts: dict[int, Any] = {}  # roaring bitmaps
 
     def __getstate__(self) -> dict[int, Any]:
-        self._settle()
+        self._add_pending()
         return self._parts
 
     def __setstate__(self, parts: dict[int, Any]) -> None:
@@ -89,7 +89,7 @@ class RowsByFragment(Mapping[int, Offsets]):
         self._pending.append(addresses)
         self._pending_rows += len(addresses)
         if self._pending_rows >= _MAX_PENDING_ROWS:
-            self._settle()
+            self._add_pending()
 
     def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
         """Add rows of one fragment, ascending."""
@@ -99,8 +99,8 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def add_all(self, others: RowsByFragment) -> None:
         """Add the rows of another set."""
-        self._settle()
-        others._settle()  # of this class
+        self._add_pending()
+        others._add_pending()  # of this class
         for fragment_id, part in others._parts.items():  # same
             self._join(fragment_id, part)
 
@@ -118,7 +118,7 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return for each of these rows whether it is in the set."""
-        self._settle()
+        self._add_pending()
         found = np.zeros(len(addresses), np.bool_)
         fragments = addresses >> np.uint64(32)
         for fragment_id in np.unique(fragments).tolist():
@@ -139,27 +139,27 @@ class RowsByFragment(Mapping[int, Offsets]):
     @property
     def count(self) -> int:
         """Number of rows."""
-        self._settle()
+        self._add_pending()
         return sum(map(len, self._parts.values()))
 
     def count_of(self, fragment_id: int) -> int:
         """Return the number of rows of a fragment."""
-        self._settle()
+        self._add_pending()
         return len(self._parts.get(fragment_id, ()))
 
     def __getitem__(self, fragment_id: int) -> Offsets:
-        self._settle()
+        self._add_pending()
         return np.asarray(self._parts[fragment_id].to_array(), np.uint32)
 
     def __iter__(self) -> Iterator[int]:
-        self._settle()
+        self._add_pending()
         return iter(sorted(self._parts))
 
     def __len__(self) -> int:
-        self._settle()
+        self._add_pending()
         return len(self._parts)
 
-    def _settle(self) -> None:
+    def _add_pending(self) -> None:
         if self._pending:
             waiting, self._pending, self._pending_rows = self._pending, [], 0
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
@@ -383,7 +383,7 @@ class DeleteTask:
         """Write deletion files for a later commit."""
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
-        whole = _emptied(opened, self.predicate, ids)
+        whole = _fully_deleted(opened, self.predicate, ids)
         if not whole:
             return delete_rows(opened, rows_where(opened, self.predicate, fragments=ids))
         every = opened.manifest.fragment_ids.tolist() if ids is None else ids
@@ -407,7 +407,7 @@ class MatchingFragments:
         return tuple(rows_where(opened, self.predicate, fragments=self.fragments.ids(opened)))
 
 
-def _emptied(
+def _fully_deleted(
     dataset: OpenedVersion, predicate: str | pc.Expression, ids: Sequence[int] | None
 ) -> dict[int, int]:
     """Return fragments whose rows all match and exceed a deletion file; with their rows.

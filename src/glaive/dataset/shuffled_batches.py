@@ -95,10 +95,10 @@ def check_order(parts: int, option: str) -> None:
     LimitError
         The order has too many parts; the message names the option that reduces them.
     """
-    most = settings.max_decoded_bytes_per_page // _ORDER_BYTES_PER_PART
-    if parts > most:
+    max_parts = settings.max_decoded_bytes_per_page // _ORDER_BYTES_PER_PART
+    if parts > max_parts:
         raise LimitError(
-            f"an order of {parts} parts of the dataset; at most {most} are put in an order at "
+            f"an order of {parts} parts of the dataset; at most {max_parts} are put in an order at "
             f"random. Use a larger {option}, or allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )
 

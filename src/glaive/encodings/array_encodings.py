@@ -855,8 +855,8 @@ class FixedSizeBinary(ArrayEncoding):
         """Parse a ``FixedSizeBinary``; its items are single bytes or whole values."""
         width = message.byte_width
         per_byte = message.bytes.flat.bits_per_value == 8
-        most = MAX_OFFSET if per_byte else MAX_WIDTH
-        if offset_bits(kind) is None or not 0 < width <= most:
+        max_width = MAX_OFFSET if per_byte else MAX_WIDTH
+        if offset_bits(kind) is None or not 0 < width <= max_width:
             raise wrong_type(kind, f"strings of {width} bytes", page.where)
         value, total = pa.binary(width), count
         if per_byte:

@@ -196,7 +196,7 @@ class Dictionary(ArrayEncoding):
         try:
             strings = expand_dictionary(values, bits, count, items.strings)
         except IndexError as error:
-            raise _beyond(self.num_items + 1, str(error), where) from None
+            raise _range_error(self.num_items + 1, str(error), where) from None
         flags = items.valid[as_array(values, np.dtype(f"<u{bits // 8}"))[:count]]
         nulls = count - int(np.count_nonzero(flags))
         validity = as_buffer(np.packbits(flags, bitorder="little")) if nulls else None
@@ -218,7 +218,7 @@ class Dictionary(ArrayEncoding):
         numbers = np.asarray(filled) if count else np.empty(0, np.int64)
         if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
             span = f"indices from {numbers.min()} to {numbers.max()}"
-            raise _beyond(self.num_items, span, where)
+            raise _range_error(self.num_items, span, where)
         if items.positions is not None:
             positions = items.positions[numbers.astype(np.int64)]
             if has_nulls:
@@ -288,7 +288,7 @@ def _index_bits(message: Any) -> int:
     return int(getattr(getattr(message, name or "flat"), "uncompressed_bits_per_value", 0))
 
 
-def _beyond(number: int, span: str, where: Where) -> CorruptFileError:
+def _range_error(number: int, span: str, where: Where) -> CorruptFileError:
     return CorruptFileError(
         "dictionary indices", expected=f"numbers below {number}", found=span, where=where
     )

@@ -153,11 +153,11 @@ def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) ->
     Stops soon after ``left`` bytes.
     """
     factor, more = _BEST_RATIO["zstd"]
-    most = min(factor * size + more, left)
+    limit = min(factor * size + more, left)
     total = 0
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data.slice(start, size)), "zstd")
-        while total <= most and (part := len(stream.read(1 << 20))):
+        while total <= limit and (part := len(stream.read(1 << 20))):
             total += part
     except OSError as error:
         raise CorruptFileError(
@@ -174,19 +174,19 @@ def check_decoded(total: int, stored: int, where: object) -> None:
     LimitError
         It is more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the bytes.
     """
-    most = settings.max_decoded_bytes_per_page
-    if total > most and total > USUAL_RATIO * stored:
+    limit = settings.max_decoded_bytes_per_page
+    if total > limit and total > USUAL_RATIO * stored:
         raise LimitError(
-            f"data of {where} would decode to {total} bytes or more; at most {most} are "
+            f"data of {where} would decode to {total} bytes or more; at most {limit} are "
             "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )
 
 
-def _check_prefix(sizes: Int64s, least: int, where: Where) -> None:
-    if len(sizes) and int(sizes.min()) < least:
+def _check_prefix(sizes: Int64s, minimum: int, where: Where) -> None:
+    if len(sizes) and int(sizes.min()) < minimum:
         raise CorruptFileError(
             "compressed data",
-            expected=f"at least {least} bytes",
+            expected=f"at least {minimum} bytes",
             found=f"{int(sizes.min())} bytes",
             where=where,
         )

@@ -185,7 +185,7 @@ class Pages:
         """Bytes of all pages in the file, except texts, which lie elsewhere in it."""
         return float(self.lengths.sum(dtype=np.float64)) * self.bits / 8
 
-    def once(self, spans: Spans) -> Int64s:
+    def value_spans(self, spans: Spans) -> Int64s:
         """Return one span for each value that spans begin at, in the order of the pages.
 
         Empty spans are left out: they may begin where another one does.
@@ -407,7 +407,7 @@ def _check_disjoint(pages: Pages, spans: Spans, sizes: Int64s) -> None:
     size = pages.data.size
     if int(sizes.sum(dtype=np.float64)) <= size:
         return
-    if int(sizes[pages.once(spans)].sum(dtype=np.float64)) > size:
+    if int(sizes[pages.value_spans(spans)].sum(dtype=np.float64)) > size:
         expected = f"values of {size} bytes at most in all"
         raise CorruptFileError("offsets", expected=expected, found="more", where=pages.where)
 
@@ -499,8 +499,8 @@ def _check_apart(pages: Pages, spans: Spans, ends: Ends) -> None:
     """Refuse lists of different rows that have the same items: each would be copied."""
     if _ascends(spans.page, ends.firsts, ends.lasts):
         return
-    once = pages.once(spans)
-    if not _ascends(spans.page[once], ends.firsts[once], ends.lasts[once]):
+    value_spans = pages.value_spans(spans)
+    if not _ascends(spans.page[value_spans], ends.firsts[value_spans], ends.lasts[value_spans]):
         raise CorruptFileError(
             "offsets", expected="items of one list each", found="others", where=pages.where
         )
@@ -797,10 +797,10 @@ def _integer_bounds(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     if flags is None:
         return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    least, greatest = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
-    low = np.minimum.reduceat(np.where(flags, values, greatest), starts)
-    high = np.maximum.reduceat(np.where(flags, values, least), starts)
-    return np.where(known, low, least), np.where(known, high, greatest)
+    lowest, highest = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
+    low = np.minimum.reduceat(np.where(flags, values, highest), starts)
+    high = np.maximum.reduceat(np.where(flags, values, lowest), starts)
+    return np.where(known, low, lowest), np.where(known, high, highest)
 
 
 def _float_bounds(

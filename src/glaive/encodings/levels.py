@@ -470,10 +470,10 @@ class ListSlots:
         return offsets, spread(begin, sizes, MAX_IMPLIED_POSITIONS)
 
 
-def _check_count(count: int, most: int, items: str) -> None:
-    if count > most:
+def _check_count(count: int, limit: int, items: str) -> None:
+    if count > limit:
         raise UnsupportedFeatureError(
-            f"{count} {items} in one array, at most {most} are allowed. Read fewer rows at a "
+            f"{count} {items} in one array, at most {limit} are allowed. Read fewer rows at a "
             "time; if the file should not have as many, it is damaged."
         )
 

@@ -95,20 +95,20 @@ def integer_range(kind: Any) -> tuple[int, int]:
 
 def narrow(array: Any, kind: Any) -> Any:
     """Cast integers to another integer type; null for values outside its range."""
-    (least, most), (low, high) = integer_range(array.type), integer_range(kind)
-    if least < low or high < most:
-        array = fitting(array, max(least, low), min(most, high))
+    (minimum, maximum), (low, high) = integer_range(array.type), integer_range(kind)
+    if minimum < low or high < maximum:
+        array = fitting(array, max(minimum, low), min(maximum, high))
     return array.cast(kind)
 
 
-def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
+def fitting_decimals(values: Any, minimum: Decimal, maximum: Decimal) -> Any:
     """Return decimals between bounds, which may exceed the type; null for the others."""
     scale = values.type.scale
     end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=EXACT)
     unit = Decimal(1).scaleb(-scale)
     low, high = (
         min(max(bound, end.copy_negate()), end).quantize(unit, ROUND_DOWN, EXACT)
-        for bound in (least, most)
+        for bound in (minimum, maximum)
     )
     return fitting(values, low, high)
 
@@ -144,8 +144,8 @@ def _decimals(text: Any, kind: Any) -> Any:
         usual = _matching(usual, "[0-9]")
     wide = pc.replace_substring_regex(usual, form, r"\10\2\3").cast(pa.decimal256(76, digits))
     rounded = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
-    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=EXACT)
-    return fitting_decimals(rounded, most.copy_negate(), most).cast(kind)
+    maximum = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=EXACT)
+    return fitting_decimals(rounded, maximum.copy_negate(), maximum).cast(kind)
 
 
 def _instants(text: Any) -> tuple[Any, Any, Any]:
@@ -184,8 +184,8 @@ def _timestamps(text: Any, kind: Any) -> Any:
     if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times are in rare formats
         seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
     per = PER_SECOND[kind.unit]
-    most = 2**63 // per - 1
-    ticks = pc.multiply(fitting(seconds, -most, most), per)
+    maximum = 2**63 // per - 1
+    ticks = pc.multiply(fitting(seconds, -maximum, maximum), per)
     return pc.add(ticks, pc.divide(nanos, 10**9 // per)).cast(kind)
 
 
@@ -526,7 +526,7 @@ def _from_float(array: Any, kind: Any) -> Any:
 
 def _float_to_decimal(array: Any, kind: Any) -> Any:
     """Multiply by the power of ten, round half away from zero, and build decimals from words."""
-    scale, most = kind.scale, 10**kind.precision - 1
+    scale, maximum = kind.scale, 10**kind.precision - 1
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
     with np.errstate(all="ignore"):
         scaled = numbers * float(10**scale) if scale >= 0 else numbers / 10**-scale
@@ -534,15 +534,15 @@ def _float_to_decimal(array: Any, kind: Any) -> Any:
         whole += np.where(np.abs(scaled - whole) >= 0.5, np.copysign(1, scaled), 0)
         fits = np.abs(whole) < 2.0**63
         numbers = np.where(fits, whole, 0).astype(np.int64)
-    fits &= np.abs(numbers) <= min(most, 2**63 - 1)
+    fits &= np.abs(numbers) <= min(maximum, 2**63 - 1)
     words = pa.py_buffer(np.stack([numbers, numbers >> 63], axis=1).tobytes())
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(array), [None, words])
     made = pc.if_else(pc.and_(array.is_valid(), pa.array(fits)), made, None).cast(kind)
-    large = np.isfinite(whole) & (np.abs(whole) >= 2.0**63) & (np.abs(whole) <= float(most))
+    large = np.isfinite(whole) & (np.abs(whole) >= 2.0**63) & (np.abs(whole) <= float(maximum))
     if not large.any():
         return made
     rare = [
-        Decimal(number).scaleb(-scale, Context(prec=100)) if abs(number) <= most else None
+        Decimal(number).scaleb(-scale, Context(prec=100)) if abs(number) <= maximum else None
         for number in map(int, whole[large].tolist())
     ]
     return pc.replace_with_mask(made, pa.array(large), pa.array(rare, kind))
@@ -571,8 +571,8 @@ def _from_decimal(array: Any, kind: Any) -> Any:
             return fitting_decimals(pc.trunc(wide), *map(Decimal, integer_range(kind))).cast(kind)
         if kind.scale < wide.type.scale:
             wide = pc.round(wide, ndigits=kind.scale, round_mode="half_towards_infinity")
-        most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, Context(prec=100))
-        return fitting_decimals(wide, most.copy_negate(), most).cast(kind)
+        maximum = Decimal(10**kind.precision - 1).scaleb(-kind.scale, Context(prec=100))
+        return fitting_decimals(wide, maximum.copy_negate(), maximum).cast(kind)
     if types.is_floating(kind):
         result = doubles_of(array)
         return _half_casts(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
@@ -594,8 +594,8 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
     raw = array.cast(pa.int64())
     step = 1000 ** abs(TIME_UNITS.index(kind.unit) - TIME_UNITS.index(source.unit))
     # Truncate towards zero in local time, before the conversion to the zone.
-    most = (2**63 - 1) // step
-    ticks = pc.multiply(fitting(raw, -most, most), step) if finer else pc.divide(raw, step)
+    maximum = (2**63 - 1) // step
+    ticks = pc.multiply(fitting(raw, -maximum, maximum), step) if finer else pc.divide(raw, step)
     if kind.tz is None or source.tz is not None or kind.tz.upper() in {"UTC", "+00:00", "Z"}:
         return ticks.cast(kind)
     local = ticks.cast(pa.timestamp(kind.unit))

@@ -176,8 +176,8 @@ def read_list(text: str, at: int) -> ConstantList:
 
 def list_as_column(items: ConstantList, kind: Any) -> Any:
     """Convert a list to the type of a column; ``None`` if the type lacks an item."""
-    least, most = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
-    first, last = as_column(least, kind), as_column(most, kind)
+    low, high = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
+    first, last = as_column(low, kind), as_column(high, kind)
     if first is None or last is None:
         return None
     if first.type == items.type or pa.types.is_integer(first.type) or is_string(first.type):

@@ -97,21 +97,21 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
         )
 
 
-def check_values(count: int, rows: int, most: int = MAX_VALUES) -> None:
+def check_values(count: int, rows: int, limit: int = MAX_VALUES) -> None:
     """Check that a function may take ``count`` values within lists, maps and structs at once.
 
-    ``most`` is the limit for several rows. Errors as for :func:`check_held`.
+    ``limit`` is the limit for several rows. Errors as for :func:`check_held`.
     """
-    if count > (most if rows > 1 else MAX_VALUES_OF_A_ROW):
+    if count > (limit if rows > 1 else MAX_VALUES_OF_A_ROW):
         what = f"a function or a comparison takes {count} values and items of lists"
-        raise _too_much(what, rows, -(-count // most), MAX_VALUES_OF_A_ROW)
+        raise _too_much(what, rows, -(-count // limit), MAX_VALUES_OF_A_ROW)
 
 
-def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
+def _too_much(what: str, rows: int, parts: int, limit: int) -> GlaiveError:
     """Return an error that makes the caller split the rows; for one row, one with the limit."""
     if rows > 1:
         return CapacityError(f"{what} for {rows} rows", parts=min(rows, parts))
-    return FilterError(f"{what} for one row; at most {most} are supported")
+    return FilterError(f"{what} for one row; at most {limit} are supported")
 
 
 def values_within(array: Any) -> int:

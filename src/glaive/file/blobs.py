@@ -105,14 +105,14 @@ class BlobThresholds:
         )
 
 
-def _threshold(column: Field, name: str, least: int, default: int) -> int:
+def _threshold(column: Field, name: str, minimum: int, default: int) -> int:
     text = column.option(_PREFIX + name)
     if text is None:
         return default
     is_number = text.isascii() and text.isdecimal() and len(text) < 20
-    if not is_number or not least <= int(text) < 2**63:
+    if not is_number or not minimum <= int(text) < 2**63:
         raise SchemaError(
-            f"column {column.name!r}: {_PREFIX}{name}: expected a number of bytes ≥ {least}, "
+            f"column {column.name!r}: {_PREFIX}{name}: expected a number of bytes ≥ {minimum}, "
             f"found {text!r:.80}"
         )
     return int(text)

@@ -218,9 +218,9 @@ class ExtensionColumns:
         """Have the system read the bytes that a take of these rows needs."""
         return self._columns.prefetch(rows)
 
-    def open_pages(self, most: int) -> None:
+    def open_pages(self, limit: int) -> None:
         """Fetch what at most so many pages read before any row."""
-        self._columns.open_pages(most)
+        self._columns.open_pages(limit)
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """Return ``read`` as a value."""

@@ -215,7 +215,7 @@ class BoundColumns(Protocol):
         Return ``False`` without effect where they are unknown in advance.
         """
 
-    def open_pages(self, most: int) -> None:
+    def open_pages(self, limit: int) -> None:
         """Fetch what pages read before any row, so that rows take one round of requests less.
 
         Only if there are at most so many pages.
@@ -445,14 +445,14 @@ class Proportion:
 
 
 def in_proportion(
-    rows: int, fields: int, most: float, readers: Sequence[RangeReader]
+    rows: int, fields: int, width: float, readers: Sequence[RangeReader]
 ) -> Callable[[pa.Array], pa.Array]:
     """Return a check of the arrays of several fields, made one by one for so many rows.
 
     Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
-    ``most`` is the most bytes that a row takes.
+    ``width`` is the maximum bytes of a row.
     """
-    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MAX_IMPLIED_BYTES:
+    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * width <= MAX_IMPLIED_BYTES:
         return _unchecked
     stored = sum(reader.size for reader in readers)
     return Proportion(rows * fields, stored, Where(readers[0].path)).array
@@ -519,14 +519,14 @@ class BoundField(BoundColumn):
 class FileColumns:
     """Several fields of one file (a ``BoundColumns``)."""
 
-    __slots__ = ("_most", "columns", "num_rows", "reader", "schema")
+    __slots__ = ("_max_row_bytes", "columns", "num_rows", "reader", "schema")
 
     def __init__(self, columns: Sequence[BoundField], rows: int, reader: RangeReader) -> None:
         self.columns = columns
         self.num_rows = rows
         self.schema = pa.schema([column.field for column in columns])
         self.reader = reader
-        self._most: float | None = None
+        self._max_row_bytes: float | None = None
 
     @property
     def nbytes(self) -> int:
@@ -560,18 +560,18 @@ class FileColumns:
             self.reader.found_resident()
         return done.is_complete
 
-    def open_pages(self, most: int) -> None:
+    def open_pages(self, limit: int) -> None:
         """Fetch what at most so many pages read before any row."""
         parts = [part for column in self.columns for part in column.physical_pages() or ()]
-        if sum(len(pages) for _, pages in parts) <= most:
+        if sum(len(pages) for _, pages in parts) <= limit:
             steps = [page.plan_opening() for _, pages in parts for page in pages]
             run_fetch(self.reader, join([step for step in steps if step is not None], list))
 
     def in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
         """Return a check of the arrays of so many rows, one for each field."""
-        if self._most is None:
-            self._most = max_bytes(self.schema.types)
-        return in_proportion(rows, len(self.columns), self._most, [self.reader])
+        if self._max_row_bytes is None:
+            self._max_row_bytes = max_bytes(self.schema.types)
+        return in_proportion(rows, len(self.columns), self._max_row_bytes, [self.reader])
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """Return ``read`` as a value."""
@@ -660,10 +660,10 @@ def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
     """
     total = int(starts[-1])
     if low < 0 or high >= total:
-        raise beyond(low if low < 0 else high, total)
+        raise position_error(low if low < 0 else high, total)
 
 
-def beyond(row: int, total: int) -> RowIndexError:
+def position_error(row: int, total: int) -> RowIndexError:
     """Return the error that a row position is outside of ``total`` rows."""
     return RowIndexError(
         f"row position {row} is out of range: the dataset has {total} rows. Pass 0 to {total - 1}."

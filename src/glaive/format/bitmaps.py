@@ -158,8 +158,8 @@ def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 @cache
 def filter_bytes(items: int, probability: float) -> int:
     """Return a filter's bytes for so many values: the least power of two with that probability."""
-    size, most = BLOCK_BYTES, min(_MAX_FILTER_BYTES, _MAX_BYTES_PER_VALUE * items)
-    while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
+    size, max_size = BLOCK_BYTES, min(_MAX_FILTER_BYTES, _MAX_BYTES_PER_VALUE * items)
+    while size < max_size and _false_positives(items, size // BLOCK_BYTES) > probability:
         size *= 2
     return size
 
@@ -169,8 +169,8 @@ def _false_positives(items: int, blocks: int) -> float:
     mean = items / blocks
     if mean > _FULL_BLOCK_VALUES:
         return 1.0
-    most = int(mean + 12 * mean**0.5 + 32)
-    counts = np.arange(most + 1)
+    max_count = int(mean + 12 * mean**0.5 + 32)
+    counts = np.arange(max_count + 1)
     logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
     chances = np.exp(counts * np.log(mean) - mean - logs)
     return float((chances * (1 - (1 - 1 / 32) ** counts) ** BLOCK_WORDS).sum())

@@ -44,12 +44,12 @@ _MAX_RATIO: Final = 256
 """Maximum compression ratio; distinct numbers have a far lower ratio."""
 
 
-def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32]:
+def read_numbers(data: pa.Buffer, limit: int, where: object) -> NDArray[np.uint32]:
     """Return the numbers of the only column, ``row_id``, in the order of the file.
 
     Parameters
     ----------
-    most
+    limit
         Maximum number of values.
 
     Raises
@@ -57,7 +57,7 @@ def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32
     CorruptFileError
         It is another kind of file, has nulls or too many numbers, or its lengths are inconsistent.
     """
-    parts, left, room = [np.empty(0, np.uint32)], most, _MAX_RATIO * data.size
+    parts, left, room = [np.empty(0, np.uint32)], limit, _MAX_RATIO * data.size
     try:
         count = pa.ipc.open_file(data).num_record_batches
         head = data.slice(0, _ALIGNMENT + 1).to_pybytes()
@@ -75,7 +75,7 @@ def read_numbers(data: pa.Buffer, most: int, where: object) -> NDArray[np.uint32
             batch.validate(full=True)
             left -= batch.num_rows
             if left < 0 or batch.column(0).null_count:
-                raise _unfit(where, f"at most {most} without nulls", f"{most - left}")
+                raise _unfit(where, f"at most {limit} without nulls", f"{limit - left}")
             parts.append(batch.column(0).to_numpy())
     except (struct.error, pa.ArrowException, OSError, StopIteration, MemoryError) as error:
         raise _unfit(where, "an Arrow file with lengths within it", error) from error
@@ -209,13 +209,13 @@ def _decode(
     data: pa.Buffer, rows: int, count: int | None, where: object, *, bitmap: bool
 ) -> NDArray[np.uint32] | BitMap:
     """Return the deleted offsets as they are stored, checked."""
-    most = rows if count is None else min(rows, count)
+    limit = rows if count is None else min(rows, count)
     found: NDArray[np.uint32] | BitMap
     if bitmap:
         found = parse_bitmap(data.to_pybytes(), "deletion file", where)
         highest = found.max() if found else -1
     else:
-        found = ascending(read_numbers(data, most, where))
+        found = ascending(read_numbers(data, limit, where))
         highest = int(found[-1]) if len(found) else -1
     if highest >= rows:
         raise CorruptFileError(

@@ -315,9 +315,9 @@ class FileChecksums:
             They are damaged.
         """
         data = memoryview(raw)
-        least = _HEAD.size + _END.size
-        if len(data) < least:
-            raise _damaged(f"at least {least} bytes", f"{len(data)}", where)
+        minimum = _HEAD.size + _END.size
+        if len(data) < minimum:
+            raise _damaged(f"at least {minimum} bytes", f"{len(data)}", where)
         version, count, globals_, metadata = _HEAD.unpack_from(data)
         own, size, magic = _END.unpack_from(data, len(data) - _END.size)
         if magic != CHECKSUMS_MAGIC or size != len(data):
@@ -327,7 +327,7 @@ class FileChecksums:
         check(Expected(own, "checksums of a file", Where(where)), data[: len(data) - _END.size])
         if version != _CHECKSUMS_VERSION:
             return None
-        room = len(data) - least
+        room = len(data) - minimum
         if count != columns or 4 * count > room or 8 * globals_ > room - 4 * count:
             raise _damaged(f"checksums of {columns} columns", f"{count}", where)
         at = _HEAD.size

@@ -638,7 +638,7 @@ class FragmentColumns:
 
     def _within(self, numbers: Int64s, limit: int) -> Int64s:
         if len(numbers) and int(numbers.max()) > limit:
-            raise self._beyond()
+            raise self._range_error()
         return numbers
 
     def _marked(self, numbers: Any, count: int) -> Int64s:
@@ -646,24 +646,24 @@ class FragmentColumns:
         flat = np.fromiter(numbers, np.uint64, len(numbers))
         is_marker = flat == np.uint64(_MARK)
         if int(is_marker.sum()) != count:
-            raise self._beyond()
+            raise self._range_error()
         owner = np.cumsum(is_marker) - 1
         column = np.zeros(count, np.uint64)
         column[owner[~is_marker]] = flat[~is_marker]
         if len(column) and int(column.max()) >= 2**63:
-            raise self._beyond()
+            raise self._range_error()
         return column.view(np.int64)
 
     def _column(self, values: Iterable[int]) -> Int64s:
         try:
             return np.fromiter(values, np.int64, len(self))
         except OverflowError as error:
-            raise self._beyond() from error
+            raise self._range_error() from error
 
     def _parse(self, message: M, raw: bytes | memoryview) -> M:
         return parse(message, raw, "fragments", self._where)
 
-    def _beyond(self) -> CorruptFileError:
+    def _range_error(self) -> CorruptFileError:
         return CorruptFileError(
             "fragments",
             expected="ids below 2^32, and at most 2^32 rows each",

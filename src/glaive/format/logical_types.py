@@ -142,9 +142,9 @@ def _item(text: str) -> Any:
     return pa.field("item", leaf_type(text), metadata=metadata)
 
 
-def _count(text: str, most: int = MAX_OFFSET) -> int:
+def _count(text: str, maximum: int = MAX_OFFSET) -> int:
     # Arrow sizes have 32 bits.
-    if not (text.isascii() and text.isdecimal()) or int(text) > most:
+    if not (text.isascii() and text.isdecimal()) or int(text) > maximum:
         raise ValueError(text)
     return int(text)
 
@@ -169,11 +169,11 @@ def logical_type(arrow: Any, column: str) -> str:
             )
         return f"timestamp:{arrow.unit}:{arrow.tz}"
     if types.is_decimal128(arrow) or types.is_decimal256(arrow):
-        most = MAX_SCALE[arrow.bit_width]
-        if abs(arrow.scale) > most:
+        limit = MAX_SCALE[arrow.bit_width]
+        if abs(arrow.scale) > limit:
             raise SchemaError(
-                f"column {column!r}: expected a scale from {-most} to {most}, found {arrow}. Cast "
-                "it to one of these before writing."
+                f"column {column!r}: expected a scale from {-limit} to {limit}, found {arrow}. "
+                "Cast it to one of these before writing."
             )
         return f"decimal:{arrow.bit_width}:{arrow.precision}:{arrow.scale}"
     if types.is_fixed_size_binary(arrow) and arrow.byte_width <= MAX_WIDTH:

@@ -758,8 +758,8 @@ def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memo
     (size,) = _LENGTH.unpack_from(view, at)
     start = at + _LENGTH.size
     if start + size > end:
-        what, most = f"length of the {name}", f"at most {end - start} bytes"
-        raise CorruptFileError(what, expected=most, found=f"{size}", where=where)
+        what, expected = f"length of the {name}", f"at most {end - start} bytes"
+        raise CorruptFileError(what, expected=expected, found=f"{size}", where=where)
     return view[start : start + size]
 
 

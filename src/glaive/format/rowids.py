@@ -248,7 +248,7 @@ MAX_ROWS_AT_ONCE: Final = 1 << 27
 _MAX_SINGLE_LOOKUPS: Final = 64
 """Up to this many rows, numbers are looked up one by one, also numbers of neighbours."""
 
-_DENSE: Final = 4
+_MAX_SPAN_RATIO: Final = 4
 """Rows from the first to the last for each one requested, up to which all between are decoded."""
 
 
@@ -335,7 +335,7 @@ class RowValues:
         count = len(offsets)
         if count > _MAX_SINGLE_LOOKUPS:
             low, stop = int(offsets.min()), int(offsets.max()) + 1
-            if stop - low <= _DENSE * count:  # as scans ask for them
+            if stop - low <= _MAX_SPAN_RATIO * count:  # as scans ask for them
                 between = self.between(low, stop)
                 if stop - low == count and (offsets[1:] > offsets[:-1]).all():
                     return between

@@ -85,8 +85,8 @@ class RowSet:
         return cls._swept(starts, stops, len(sets))
 
     @classmethod
-    def _swept(cls, starts: Sequence[RowNumbers], stops: Sequence[RowNumbers], least: int) -> Self:
-        """Return the rows in at least ``least`` of the ranges."""
+    def _swept(cls, starts: Sequence[RowNumbers], stops: Sequence[RowNumbers], depth: int) -> Self:
+        """Return the rows in at least ``depth`` of the ranges."""
         begins = np.concatenate([np.empty(0, np.uint64), *starts])
         ends = np.concatenate([np.empty(0, np.uint64), *stops])
         kept = begins < ends
@@ -100,7 +100,7 @@ class RowSet:
         points = points[order]
         change = np.where(order < count, np.int8(1), np.int8(-1))
         del order
-        inside = np.cumsum(change, dtype=np.int32) >= least
+        inside = np.cumsum(change, dtype=np.int32) >= depth
         before = np.concatenate(([False], inside[:-1])) if len(inside) else inside
         firsts, lasts = points[inside & ~before], points[before & ~inside]
         # A range that begins where another ends leaves an empty range.
@@ -140,11 +140,11 @@ class RowSet:
         rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
         return rows
 
-    def windows(self, most: int) -> Iterator[RowNumbers]:
-        """Yield all rows, ascending, at most ``most`` at a time."""
+    def windows(self, max_rows: int) -> Iterator[RowNumbers]:
+        """Yield all rows, ascending, at most ``max_rows`` at a time."""
         ends = np.cumsum(self.stops - self.starts)
-        for start in range(0, self.count, most):
-            stop = min(start + most, self.count)
+        for start in range(0, self.count, max_rows):
+            stop = min(start + max_rows, self.count)
             first = int(ends.searchsorted(np.uint64(start), side="right"))
             last = int(ends.searchsorted(np.uint64(stop), side="left")) + 1
             starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
@@ -382,7 +382,7 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
         parts = _in_fragments(starts, stops, old, rows, where)
         before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
         listed = [np.r_[side[:0], *(side[a:b] for a, b in parts)] for side in (starts, stops)]
-        runs = _onto(listed[0], listed[1], new)
+        runs = _map_ranges(listed[0], listed[1], new)
         counts = np.cumsum(runs.stops - runs.starts)
         begin, count = 0, 0
         for fragment, (first, last) in zip(old, parts, strict=True):
@@ -401,7 +401,7 @@ def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
     return tables
 
 
-def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
+def _map_ranges(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
     """Map ranges of rows onto the rows of the new fragments, fragment by fragment."""
     filled = [fragment for fragment in new if fragment.physical_rows]
     ids = np.array([fragment.id for fragment in filled], np.uint64)
@@ -522,13 +522,13 @@ def _joined(steps: Sequence[AddressMap]) -> dict[int, MovedRanges]:
     """Return the ranges of each fragment after some rewrites, the oldest first."""
     tables: dict[int, MovedRanges] = {}
     stored = sum(len(step.ranges.starts) for step in steps)
-    count, most = 0, max(_MIN_JOINED_RANGES, _JOINED_PER_RANGE * stored)
+    count, limit = 0, max(_MIN_JOINED_RANGES, _JOINED_PER_RANGE * stored)
     for step in reversed(steps):  # from the last, so that each row moves once, to its final place
         moved = step.followed_by(tables)
         count += sum(len(ranges.starts) for ranges in moved.values())
-        if count > most:
+        if count > limit:
             raise UnsupportedFeatureError(
-                f"{len(steps)} compactions moved rows in more than {most} ranges; no more are "
+                f"{len(steps)} compactions moved rows in more than {limit} ranges; no more are "
                 "followed. Build the indices again, or drop them."
             )
         tables.update(moved)
@@ -718,7 +718,7 @@ class SetFormat(NamedTuple):
             kept = addresses[address_map.apply(addresses)[1]]
             dropped[upper] = rows - BitMap(kept.astype(np.uint32))
         return [
-            self.join({upper: _less(rows, dropped.get(upper)) for upper, rows in halves.items()})
+            self.join({upper: _kept(rows, dropped.get(upper)) for upper, rows in halves.items()})
             for halves in split
         ]
 
@@ -726,7 +726,7 @@ class SetFormat(NamedTuple):
 _NO_NUMBERS = np.empty(0, np.uint64)
 
 
-def _less(rows: BitMap | None, dropped: BitMap | None) -> BitMap | None:
+def _kept(rows: BitMap | None, dropped: BitMap | None) -> BitMap | None:
     return rows if rows is None or dropped is None else rows - dropped
 
 
@@ -963,10 +963,10 @@ class RowLimit:
         Rows that are always allowed.
     """
 
-    def __init__(self, address_map: AddressMap, where: object, *, least: int = _RUN_ROWS) -> None:
+    def __init__(self, address_map: AddressMap, where: object, *, floor: int = _RUN_ROWS) -> None:
         self._rows_of, self._where = address_map.rows_of, where
         rows = sum(map(address_map.rows_of, address_map.rewritten))
-        self._left = max(least, min(_RUN_ROWS_PER_ROW * rows, _MAX_RUN_ROWS))
+        self._left = max(floor, min(_RUN_ROWS_PER_ROW * rows, _MAX_RUN_ROWS))
 
     def addresses(self, fragment: int, rows: BitMap | None, size: int) -> Addresses:
         """Return the addresses of the rows of a set that a fragment had.

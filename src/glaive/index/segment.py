@@ -194,20 +194,20 @@ class IndexFile:
             found = f"{column.null_count} nulls"
             raise self.corrupt("entries of an index", "a value for each", found)
 
-    def number(self, key: str, default: int | None = None, least: int = 0) -> int:
+    def number(self, key: str, default: int | None = None, minimum: int = 0) -> int:
         """Return an integer in the metadata.
 
         Raises
         ------
         CorruptFileError
-            The value is required and missing, is invalid as an integer, or is below ``least``.
+            The value is required and missing, is invalid as an integer, or is below ``minimum``.
         """
         text = self.metadata.get(key)
         if text is None and default is not None:
             return default
         is_integer = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
-        if text is None or not is_integer or int(text) < least:
-            expected = f"an integer from {least} on"
+        if text is None or not is_integer or int(text) < minimum:
+            expected = f"an integer from {minimum} on"
             raise self.corrupt(f"metadata {key!r}", expected, repr(text))
         return int(text)
 
@@ -229,7 +229,7 @@ class IndexFile:
             self.schema.metadata
         )
 
-    def windows(self, columns: Sequence[str], most: int | None = None) -> Iterator[pa.Table]:
+    def windows(self, columns: Sequence[str], max_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield all rows of some columns, some megabytes at a time.
 
         The size of a window depends on the decoded bytes of the window before: compressed sizes say
@@ -237,7 +237,7 @@ class IndexFile:
 
         Parameters
         ----------
-        most
+        max_rows
             Maximum rows at a time, for columns that become Python objects.
         """
         start, rows = 0, FIRST_WINDOW_ROWS
@@ -246,8 +246,8 @@ class IndexFile:
             yield table
             start += len(table)
             per_row = max(1, table.nbytes // len(table))
-            most_rows = min(WINDOW_GROWTH * rows, _WINDOW_BYTES // per_row, most or self.num_rows)
-            rows = max(1, most_rows)
+            limit = min(WINDOW_GROWTH * rows, _WINDOW_BYTES // per_row, max_rows or self.num_rows)
+            rows = max(1, limit)
 
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]
@@ -327,10 +327,10 @@ class IndexFile:
             They exceed ``max_decoded_bytes_per_page`` and ``USUAL_RATIO`` times the bytes of the
             file.
         """
-        most = settings.max_decoded_bytes_per_page
-        if size > most and size > USUAL_RATIO * self.size:
+        limit = settings.max_decoded_bytes_per_page
+        if size > limit and size > USUAL_RATIO * self.size:
             said = f"{what} in {self.size} bytes decode to {size} bytes or more"
-            raise self._refused(f"{said}; at most {most} are allowed")
+            raise self._refused(f"{said}; at most {limit} are allowed")
 
     def _refused(self, why: str) -> LimitError:
         return LimitError(

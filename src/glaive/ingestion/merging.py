@@ -524,9 +524,9 @@ class _Merge:
         return relocating(self.opened, deleted, tuple(new), keys)
 
 
-def _joined(parts: Sequence[FragmentRange], most: int) -> list[FragmentRange]:
-    """Join neighbouring fragments to at most ``most`` parts, but at least one if any exist."""
-    count = min(len(parts), max(1, most))
+def _joined(parts: Sequence[FragmentRange], max_parts: int) -> list[FragmentRange]:
+    """Join neighbouring fragments to at most ``max_parts`` parts, but at least one if any exist."""
+    count = min(len(parts), max(1, max_parts))
     bounds = [len(parts) * at // count for at in range(count + 1)] if count else []
     return [replace(parts[start], stop=parts[stop - 1].stop) for start, stop in pairwise(bounds)]
 

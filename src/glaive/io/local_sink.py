@@ -158,7 +158,7 @@ def _name(temporary: str, full: str) -> None:
             raise
         if not _rename_if_free(temporary, full):
             os.close(os.open(full, _CREATE_EMPTY, 0o666))
-            _fill(temporary, full)
+            _rename_over_empty(temporary, full)
     else:
         with suppress(OSError):  # the name is taken; a clean-up finds the temporary name
             os.unlink(temporary)
@@ -201,7 +201,7 @@ def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
     return None
 
 
-def _fill(temporary: str, full: str) -> None:
+def _rename_over_empty(temporary: str, full: str) -> None:
     """Rename a finished file over the empty file that has its name."""
     try:
         os.replace(temporary, full)
@@ -215,7 +215,7 @@ def _take_over(temporary: str, full: str, empty: _Identity) -> None:
     _withdraw_others(full, temporary)
     if _empty_file(full) != empty:
         raise _taken(full)
-    _fill(temporary, full)
+    _rename_over_empty(temporary, full)
 
 
 def remove_unfinished(full: str) -> bool:

@@ -206,8 +206,8 @@ def map_requests(
     """
     if not store.is_remote:
         return map(work, items)
-    most = settings.io_concurrency
-    return ordered_map(work, items, ahead=ahead or most, workers=most)
+    max_workers = settings.io_concurrency
+    return ordered_map(work, items, ahead=ahead or max_workers, workers=max_workers)
 
 
 _MIN_SHARED_SECONDS = 2e-3

@@ -414,36 +414,36 @@ def rank_vectors(
         raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
     if metric == "cosine" or (metric == "hamming") != bits:
         raise ValueError(f"distance {metric} of {vectors.element}")
-    most = min(count, ranked.count)
-    if not 0 < most <= _MAX_ORDERED:
-        numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
+    wanted = min(count, ranked.count)
+    if not 0 < wanted <= _MAX_ORDERED:
+        numbers, distances = np.empty((several, wanted), np.int32), np.empty((several, wanted))
         for at, query in enumerate(queries):
-            numbers[at], distances[at] = _ordered(ranked, query, metric, most)
+            numbers[at], distances[at] = _ordered(ranked, query, metric, wanted)
         return Ranking(numbers, distances.astype(np.float32))
-    listed = np.empty((2, several, most), np.int32)
+    listed = np.empty((2, several, wanted), np.int32)
     into, step = address(listed), dimension * vectors.values.itemsize
     values, among = ranked.located
     distances_loops.rank_vectors(
         values=values, step=step, among=among, vector_count=ranked.count, dimension=dimension,
         metric=METRICS.index(metric), queries=address(queries), query_count=several,
-        query_bytes=step, most=most, numbers=into, distances=into + 4 * several * most,
+        query_bytes=step, wanted=wanted, numbers=into, distances=into + 4 * several * wanted,
     )  # fmt: skip
     return Ranking(listed[0], listed[1].view(np.float32))
 
 
 def _ordered(
-    ranked: RankedVectors, query: NDArray[Any], metric: Metric, most: int
+    ranked: RankedVectors, query: NDArray[Any], metric: Metric, wanted: int
 ) -> tuple[Int64s, Float32s]:
     far = measure(ranked.vectors, Queries(query[None]), metric)
     if ranked.among is not None:
         far = far[ranked.among]
     near: Int64s = np.arange(len(far))
-    if most < len(far):
+    if wanted < len(far):
         # Sort only the vectors that may be among the nearest.
-        last = np.partition(far, most - 1)[most - 1] if most else np.float32(np.nan)
+        last = np.partition(far, wanted - 1)[wanted - 1] if wanted else np.float32(np.nan)
         within = np.flatnonzero(far <= last)
-        near = within if len(within) >= most else near  # else the last distance is NaN
-    near = near[far[near].argsort(kind="stable")[:most]]
+        near = within if len(within) >= wanted else near  # else the last distance is NaN
+    near = near[far[near].argsort(kind="stable")[:wanted]]
     return near if ranked.among is None else ranked.among[near], far[near]
 
 

@@ -139,9 +139,9 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
     counts = np.ascontiguousarray(counts, np.int64)
     width = _width(word_bits)
     total = int(counts.sum())
-    most = values.size // width
-    if not 0 <= counts.min(initial=0) <= counts.max(initial=0) <= most or total > most:
-        raise ValueError(f"chunks of {total} values out of {most}")
+    capacity = values.size // width
+    if not 0 <= counts.min(initial=0) <= counts.max(initial=0) <= capacity or total > capacity:
+        raise ValueError(f"chunks of {total} values out of {capacity}")
     out = as_array(allocate(total * width))
     flat_loops.split(address(values), address(counts), len(counts), width, address(out))
     return out

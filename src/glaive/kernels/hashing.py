@@ -432,7 +432,7 @@ class Vocabulary:
         self._ends = np.concatenate((self._ends, np.zeros(room, np.int64)))
         self._slots = np.zeros(4 * room, np.uint32)
         hashes = address(self._hashes)
-        hashing_loops.enter_again(address(self._slots), len(self._slots), hashes, known)
+        hashing_loops.rehash(address(self._slots), len(self._slots), hashes, known)
 
 
 # --- Sort the tokens of documents by token: from the tokens of each document to the reverse

@@ -227,7 +227,7 @@ def match_inline(
         address(record), address(target), total, address(scratch),
     )  # fmt: skip
     if bad >= chunks:
-        raise _beyond(test, where)
+        raise _range_error(test, where)
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], bits, where)
     return target
@@ -274,7 +274,7 @@ def match_plain(
         address(target),
     )  # fmt: skip
     if damaged >= 0:
-        raise _beyond(test, where)
+        raise _range_error(test, where)
     return target
 
 
@@ -342,7 +342,7 @@ def _check_bits(bits: pa.Buffer, begin: int, count: int) -> None:
         raise ValueError(f"{count} bits from bit {begin} on of {bits.size} bytes")
 
 
-def _beyond(test: IntegerRanges, where: object) -> CorruptFileError:
+def _range_error(test: IntegerRanges, where: object) -> CorruptFileError:
     return CorruptFileError(
         "dictionary indices",
         expected=f"unsigned numbers up to {test.limit}",

@@ -174,8 +174,8 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     return rotated
 
 
-def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
-    """Return codes of numbers from 0 on: ``floor(number * factor)``, at most ``most``.
+def quantize_rotated(rows: Float32s, factors: Float32s, max_code: int) -> UInt8s:
+    """Return codes of numbers from 0 on: ``floor(number * factor)``, at most ``max_code``.
 
     For each row this takes the factor with the largest cosine between the row and its codes plus
     1/2; among equal cosines the first.
@@ -187,7 +187,7 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         multiple of 8.
     factors
         ``float32``, from 0 on.
-    most
+    max_code
         From 1 to 255.
 
     Returns
@@ -199,14 +199,15 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         raise ValueError(
             f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
         )
-    if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
-        raise ValueError(f"{len(factors)} factors for codes up to {most}")
+    if not 1 <= max_code <= 255 or not len(factors) or factors.dtype != np.float32:
+        raise ValueError(f"{len(factors)} factors for codes up to {max_code}")
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):
         raise ValueError("numbers to be encoded are negative or not finite")
     codes = np.empty(rows.shape, np.uint8)
     factors = np.ascontiguousarray(factors)
     rotation_loops.quantize_rotated(
         rows=address(rows), row_count=len(rows), dimension=rows.shape[1],
-        factors=address(factors), factor_count=len(factors), most=most, codes=address(codes),
+        factors=address(factors), factor_count=len(factors), max_code=max_code,
+        codes=address(codes),
     )  # fmt: skip
     return codes

@@ -201,7 +201,7 @@ class Search(NamedTuple):
     """
 
     limit: int
-    most: int
+    max_hits: int
     allowed: UInt8s | None = None
     floor: float = 0.0
 
@@ -219,7 +219,7 @@ class PhraseTerm(NamedTuple):
         ``uint32``: ascending in each document.
     offset
         Position of the term in the phrase.
-    most
+    max_hits
         Largest number of positions in one document; searches skip documents with more.
     """
 
@@ -227,7 +227,7 @@ class PhraseTerm(NamedTuple):
     starts: Int64s
     positions: UInt32s
     offset: int
-    most: int
+    max_positions: int
 
 
 class Found(NamedTuple):
@@ -264,21 +264,21 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     _check(lists, factors, search)
     if len(lists) > MAX_TERMS:
         raise ValueError(f"{len(lists)} lists of {MAX_TERMS}")
-    if not lists or not search.most:
+    if not lists or not search.max_hits:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     # The reference has a number for each document of the partition.
     terms = len(lists)
     table, kept = _table(lists)
     scaled = np.append(factors.astype(np.float64), search.floor)
-    most = min(search.most, search.limit)
-    scores_of_best = np.empty(most, np.float32)
-    documents = np.empty(most, np.uint32)
+    max_hits = min(search.max_hits, search.limit)
+    scores_of_best = np.empty(max_hits, np.float32)
+    documents = np.empty(max_hits, np.uint32)
     state = np.zeros((2, terms), np.int64)
     bounds = np.zeros(2 * terms + 1, np.float64)
     window = np.zeros(_WINDOW, np.float64)
     count = text_search_loops.top_any(
         lists=address(table), terms=terms, factors=address(scaled), allowed=given(search.allowed),
-        limit=search.limit, most=most, scores=address(scores_of_best),
+        limit=search.limit, max_hits=max_hits, scores=address(scores_of_best),
         documents=address(documents), cursors=address(state), order=address(state) + 8 * terms,
         bounds=address(bounds), sums=address(bounds) + 8 * terms, window=address(window),
     )  # fmt: skip
@@ -312,18 +312,18 @@ def top_all(
     """
     _check(lists, factors, search)
     _check_phrase(lists, phrase)
-    if not lists or not search.most:
+    if not lists or not search.max_hits:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     terms = len(lists)
     order = sorted(range(terms), key=lambda at: len(lists[at].documents))
     place = {at: number for number, at in enumerate(order)}
     table, kept = _table([lists[at] for at in order])
     scaled = np.append(factors[order].astype(np.float64), search.floor)
-    most = min(search.most, len(lists[order[0]].documents))
-    scores_of_best = np.empty(most, np.float32)
-    found = np.empty(most, np.uint32)
+    max_hits = min(search.max_hits, len(lists[order[0]].documents))
+    scores_of_best = np.empty(max_hits, np.float32)
+    found = np.empty(max_hits, np.uint32)
     cursors, bounds = np.zeros(terms, np.int64), np.zeros(terms, np.float64)
-    capacity = max((min(term.most, len(term.positions)) for term in phrase), default=0)
+    capacity = max((min(term.max_positions, len(term.positions)) for term in phrase), default=0)
     reached = np.empty(2 * capacity, np.int64)
     followed = np.array(
         [
@@ -336,10 +336,11 @@ def top_all(
     )  # fmt: skip
     count = text_search_loops.top_all(
         lists=address(table), terms=terms, factors=address(scaled), allowed=given(search.allowed),
-        limit=search.limit, most=most, scores=address(scores_of_best), documents=address(found),
-        cursors=address(cursors), bounds=address(bounds), phrase=address(followed),
+        limit=search.limit, max_hits=max_hits, scores=address(scores_of_best),
+        documents=address(found), cursors=address(cursors), bounds=address(bounds),
+        phrase=address(followed),
         phrase_terms=len(phrase), reached=address(reached), capacity=capacity, slop=slop,
-    ) if most else 0  # fmt: skip
+    ) if max_hits else 0  # fmt: skip
     del kept
     return _found(found[:count], scores_of_best[:count])
 

@@ -341,17 +341,17 @@ def why_invalid(error: Exception) -> str:
     return f"{count} values are not valid" if count > 10 else str(error)
 
 
-def clean(text: str, most: int, secrets: Sequence[str] = ()) -> str:
+def clean(text: str, limit: int, secrets: Sequence[str] = ()) -> str:
     """Return the start of a server's message; omit credentials, escape terminal controls."""
-    shown = without_named_secrets(without_values(text[:_SEARCHED_BYTES], secrets))[:most]
+    shown = without_named_secrets(without_values(text[:_SEARCHED_BYTES], secrets))[:limit]
     return "".join(
         mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
     )
 
 
-def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
+def _shown(data: bytes, limit: int, secrets: Sequence[str] = ()) -> str:
     """Return the start of an answer; omit credentials. Empty if it has storage options."""
     if _OPTIONS in data:
         return f"{len(data)} bytes with storage options"
     answer = without_values(data[:_SEARCHED_BYTES].decode(errors="surrogateescape"), secrets)
-    return without_named_secrets(repr(answer.encode(errors="surrogateescape")))[:most]
+    return without_named_secrets(repr(answer.encode(errors="surrogateescape")))[:limit]

@@ -429,14 +429,14 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         )
 
 
-def _read(response: http.client.HTTPResponse, most: int) -> bytes:
-    """Return the answer, or its first ``most`` bytes.
+def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
+    """Return the answer, or its first ``max_bytes`` bytes.
 
     Read it piece by piece: a larger read would read a chunk of the size -1 to its end.
     """
     answer = bytearray()
-    while len(answer) < most:
-        piece = response.read1(min(_READ_BYTES, most - len(answer)))
+    while len(answer) < max_bytes:
+        piece = response.read1(min(_READ_BYTES, max_bytes - len(answer)))
         answer += piece
         if not piece:
             if response.length:

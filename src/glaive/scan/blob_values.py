@@ -176,11 +176,11 @@ def _check_shared(
 
     Rows may share an image. In an untrusted dataset, a few bytes could decode to any size.
     """
-    total, most = sum(value.size for value in values), settings.max_decoded_bytes_per_page
-    if total > most and total > USUAL_RATIO * (held := size()):
+    total, limit = sum(value.size for value in values), settings.max_decoded_bytes_per_page
+    if total > limit and total > USUAL_RATIO * (held := size()):
         raise LimitError(
             f"{location.store.full(location.path)} has {held} bytes, but its {len(values)} values "
-            f"have {total} bytes; at most {most} are read at once. Read fewer rows at a "
+            f"have {total} bytes; at most {limit} are read at once. Read fewer rows at a "
             "time. If you trust the dataset, raise the limit "
             "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )
@@ -473,10 +473,10 @@ class BlobContentsColumn(BoundColumn):
         home = self._home(field, self._column.name)
         if home is None:
             return 0.0
-        most = settings.max_decoded_bytes_per_page
-        if own > most:
+        limit = settings.max_decoded_bytes_per_page
+        if own > limit:
             own = min(own, home.total_bytes())
-        if outside > most:
+        if outside > limit:
             largest = int(np.where(external, sizes, 0).argmax())
             outside = outside if home.exists(present.slice(largest, 1)) else 0.0
         return own + outside

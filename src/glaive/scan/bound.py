@@ -114,7 +114,7 @@ class BoundFragment:
     def in_proportion(self, rows: int, fields: int) -> Callable[[pa.Array], pa.Array]:
         """Return a size check for arrays of ``fields`` fields; see ``file.protocol``."""
         sized = () if self.projection.blob_contents else self.readers  # blobs are in other files
-        return in_proportion(rows, fields, self.projection.row_sizes.most, sized)
+        return in_proportion(rows, fields, self.projection.row_sizes.max_width, sized)
 
     def expect(self, pattern: Literal["random", "sequential"]) -> None:
         """Tell the files how they will be read."""

@@ -143,19 +143,19 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
 
     Times of steps are summed over threads, so that they may exceed the time of the whole.
     """
-    apart = Views(views.snapshot.apart())  # the session would hide reads
-    query = ready_scan(apart, options, counting=counting)
+    private = Views(views.snapshot.private())  # the session would hide reads
+    query = ready_scan(private, options, counting=counting)
     meter = Meter()
     steps = _query_steps(query)
-    before, wall, cpu = Reading.of(apart.snapshot), perf_counter(), process_time()
+    before, wall, cpu = Reading.of(private.snapshot), perf_counter(), process_time()
     rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
-    read = statistics(meter, before, Reading.of(apart.snapshot))
+    read = statistics(meter, before, Reading.of(private.snapshot))
     counts = Counter(meter.counts)
     if isinstance(query, Query) and not query.is_searched:  # all of what is planned was read
         plan = plan_scan(query.source.snapshot, options)
         counts |= {"fragments_scanned": len(plan.ranges), "rows_scanned": plan.rows}
-    figures = _figures(rows, counts, meter, read)
+    figures = _statistics(rows, counts, meter, read)
     lines = [f"AnalyzeExec verbose=true, elapsed={_time(wall)}, {_metrics(figures['whole'])}"]
     lines += [f"{step}, {_metrics(figures[step.part])}" for step in steps]
     lines = _indented(lines)
@@ -166,7 +166,7 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     return "\n".join(lines)
 
 
-def _figures(
+def _statistics(
     rows: int, counts: Counter[str], meter: Meter, read: ScanStatistics
 ) -> dict[str, dict[str, int]]:
     """Return the figures of each part of a scan: index lookups, a search, reads of columns."""

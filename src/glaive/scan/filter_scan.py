@@ -65,7 +65,7 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
         elif system == ROW_ID and isinstance(condition, IsOneOf) and not condition.negated:
             wanted = numbers(condition)
             _, fragment, row = snapshot.row_id_index.candidates(wanted)
-            ranges = _around(fragment, row, ranges)
+            ranges = _narrowed(fragment, row, ranges)
     alone = search.run.options.fast_search
     for answer in search.answers.values():
         ranges = _prune_by_answer(snapshot, answer, ranges, alone=alone)
@@ -86,7 +86,7 @@ def _prune_by_answer(
     different, which = np.unique(fragment_ids, return_inverse=True)
     position = np.array(snapshot.positions_of(different.tolist()), np.int64)[which]
     ids = snapshot.manifest.fragment_ids
-    near = {rows.position: rows for rows in _around(position, row, ranges)}
+    near = {rows.position: rows for rows in _narrowed(position, row, ranges)}
     return [
         near.get(rows.position, rows)
         for rows in ranges
@@ -102,7 +102,7 @@ def _by_address(
         position = snapshot.positions_by_id((wanted >> np.uint64(32)).astype(np.int64))
         known = position >= 0
         row = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        return _around(position[known], row[known], ranges)
+        return _narrowed(position[known], row[known], ranges)
     if not isinstance(condition, InRange):
         return ranges
     low, high = bounds(condition)
@@ -115,7 +115,7 @@ def _by_address(
     return pruned
 
 
-def _around(
+def _narrowed(
     position: NDArray[np.int64], row: NDArray[np.int64], ranges: Sequence[FragmentRows]
 ) -> Sequence[FragmentRows]:
     """Cut each range down to the first to the last of these rows in its fragment."""

@@ -732,8 +732,8 @@ def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterato
     sizes = bound.projection.row_sizes
     width = sum(max(bound.stored[at].value_bytes, sizes.seen_of(at)) for at in fields)
     rows = (_WINDOW_BYTES if bound.mapped else _FETCH_BYTES) // max(1, width)
-    most = _MAX_WINDOW_ROWS if bound.mapped else part.stop - part.start
-    rows = whole_chunks(min(rows, most) + ALIGNED_ROWS - 1, width)
+    max_rows = _MAX_WINDOW_ROWS if bound.mapped else part.stop - part.start
+    rows = whole_chunks(min(rows, max_rows) + ALIGNED_ROWS - 1, width)
     start = part.start
     while start < part.stop:
         stop = min(part.stop, (start // rows + 1) * rows)

@@ -162,7 +162,7 @@ class FoundColumns:
             return self.source.rows_alone(found.size)
         if not found.size:
             return empty_table(self.schema)
-        taken = self._taken(found, meter)
+        taken = self._take(found, meter)
         columns: list[Any] = []
         for output in self.outputs:
             if isinstance(output, int):
@@ -173,7 +173,7 @@ class FoundColumns:
                 columns.append(output.evaluate(self._inputs(output, taken, found)))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _taken(self, found: FoundRows, meter: Meter) -> list[Any]:
+    def _take(self, found: FoundRows, meter: Meter) -> list[Any]:
         """Return the columns of the dataset for the rows found."""
         snapshot = self.source.snapshot
         known = [None if name is None else found.stored(name, snapshot) for name in self.plain]

@@ -474,7 +474,7 @@ def choose(
     wanted = options.use_scalar_index or options.fast_search
     known = [
         chosen
-        for chosen in weigh(snapshot, options, terms, meter)
+        for chosen in searchable_terms(snapshot, options, terms, meter)
         if wanted or _is_faster_than_scan(snapshot, chosen)
     ]
     if len(known) < 2:
@@ -489,7 +489,7 @@ def choose(
     ]
 
 
-def weigh(
+def searchable_terms(
     snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
 ) -> Iterator[ChosenTerm]:
     """Yield all terms that indices can answer, fast or slowly; see :func:`choose`."""

@@ -159,7 +159,7 @@ class SnapshotIndices:
         )
 
     @cached_property
-    def emptied(self) -> tuple[IndexedSegment, ...]:
+    def removed(self) -> tuple[IndexedSegment, ...]:
         """Segments of known kinds whose fragments were all removed."""
         return tuple(segment for segment in self._segments if not segment.fragments)
 

@@ -46,7 +46,7 @@ _RESIDENT_SECONDS: Final = 0.1
 With fewer fragments the intervals are shorter, in proportion.
 """
 
-_SAMPLED_FRAGMENTS: Final = 16
+_RESIDENCY_SAMPLE: Final = 16
 """Fragments whose files a take samples to predict whether it would wait for a disk."""
 
 _FALLBACK: Final = "joined take"
@@ -121,19 +121,19 @@ class JoinedFragments:
         if self._takes is not None:
             return self.take_numbers(numbers, meter)
         takes = [
-            partial(self._take_apart, at, fragment, row) if column is None else column.take
+            partial(self._take_unjoined, at, fragment, row) if column is None else column.take
             for at, column in enumerate(self.columns)
         ]
-        return self._taken(takes, numbers, meter)
+        return self._take_all(takes, numbers, meter)
 
     def take_numbers(self, numbers: Int64s, meter: Meter) -> list[pa.Array] | None:
         """Take rows by their number among the rows of all fragments."""
         takes = self._takes
         if takes is None or len(numbers) >= THREADED_ROWS:
-            return self._taken([] if takes is None else takes.each, numbers, meter)
-        return self._taken(takes, numbers, meter)
+            return self._take_all([] if takes is None else takes.each, numbers, meter)
+        return self._take_all(takes, numbers, meter)
 
-    def _taken(
+    def _take_all(
         self,
         takes: ColumnTakes | Sequence[Callable[[Int64s], pa.Array]],
         numbers: Int64s,
@@ -157,7 +157,7 @@ class JoinedFragments:
             return arrays
         return None
 
-    def _take_apart(self, at: int, fragment: Int64s, row: Int64s, _numbers: Int64s) -> pa.Array:
+    def _take_unjoined(self, at: int, fragment: Int64s, row: Int64s, _numbers: Int64s) -> pa.Array:
         """Take a column that some fragments cannot join."""
         order = np.argsort(fragment, kind="stable")
         cuts = np.flatnonzero(np.diff(fragment[order])) + 1
@@ -202,7 +202,7 @@ class JoinedFragments:
         if now < self._resident_until:
             return True
         every = list(self.fragments.values())
-        if any(fragment.is_cold() for fragment in every[:: -(-len(every) // _SAMPLED_FRAGMENTS)]):
+        if any(fragment.is_cold() for fragment in every[:: -(-len(every) // _RESIDENCY_SAMPLE)]):
             if None in self.columns:
                 return False
             columns = [column for column in self.columns if column is not None]
@@ -213,9 +213,9 @@ class JoinedFragments:
         self._resident_until = now + self._check_seconds(_RESIDENT_SECONDS)
         return True
 
-    def _check_seconds(self, most: float) -> float:
-        """Return the seconds to the next check: ``most`` with many fragments."""
-        return max(_MIN_CHECK_SECONDS, most * min(1.0, len(self.fragments) / _INTERVAL_FRAGMENTS))
+    def _check_seconds(self, limit: float) -> float:
+        """Return the seconds to the next check: ``limit`` with many fragments."""
+        return max(_MIN_CHECK_SECONDS, limit * min(1.0, len(self.fragments) / _INTERVAL_FRAGMENTS))
 
 
 def _plain_locations(page: PageReader) -> PlainPlaces | None:

@@ -391,18 +391,18 @@ class ScanOptions:
 
     columns: Columns | None = option(Kind("names such as 'id,text'", column_names, NAMES.text))
     filter: object = option(Kind("a filter", _one_filter))
-    limit: int | None = option(integer(0, beyond="Limit must be non-negative. "))
-    offset: int = option(integer(0, beyond="Offset must be non-negative. "), 0)
+    limit: int | None = option(integer(0, range_message="Limit must be non-negative. "))
+    offset: int = option(integer(0, range_message="Offset must be non-negative. "), 0)
     order_by: tuple[ColumnOrdering, ...] = option(
         Kind("names such as 'id,text'", _order, NAMES.text), ()
     )
     batch_size: int = field(
-        default_factory=default_batch_size, metadata={"kind": integer(1, beyond=_BATCH)}
+        default_factory=default_batch_size, metadata={"kind": integer(1, range_message=_BATCH)}
     )
     batch_size_bytes: int | None = option(integer(1))
     strict_batch_size: bool = option(SWITCH, default=False)
     batch_readahead: int | None = option(
-        integer(1, beyond="batch_readahead must be greater than 0. ")
+        integer(1, range_message="batch_readahead must be greater than 0. ")
     )
     fragment_readahead: int | None = option(integer(0))
     scan_in_order: bool = option(SWITCH, default=True)

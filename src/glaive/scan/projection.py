@@ -146,10 +146,10 @@ def refuse_reserved_names(schema: LanceSchema, *names: str) -> None:
 
 def bounds(condition: InRange) -> tuple[int, int]:
     """Return the lowest and highest number of a range, both included."""
-    least: Any = condition.low
-    most: Any = condition.high
-    low = 0 if least is None else least.as_py() + (not condition.low_included)
-    high = _MAX_UINT64 if most is None else most.as_py() - (not condition.high_included)
+    lower: Any = condition.low
+    upper: Any = condition.high
+    low = 0 if lower is None else lower.as_py() + (not condition.low_included)
+    high = _MAX_UINT64 if upper is None else upper.as_py() - (not condition.high_included)
     return low, high
 
 

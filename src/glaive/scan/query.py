@@ -133,8 +133,8 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
     """
     if not options.use_cache or options.scan_stats_callback is not None:
         comparing = options.blob_handling == REWRITE_BLOBS
-        apart = views.snapshot.apart(comparing=comparing, shares_indices=options.use_cache)
-        views = Views(apart)
+        private = views.snapshot.private(comparing=comparing, shares_indices=options.use_cache)
+        views = Views(private)
     condition = None if options.filter is None else views.filter(options.filter)
     inputs = [] if condition is None else list(condition.columns)
     if not counting:

@@ -104,15 +104,15 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
     """Make the step of the indices of a filter; it says which are searched, and why."""
     if condition.never or snapshot.manifest.index_section is None:
         return []
-    from glaive.scan.indexed import choose, weigh
+    from glaive.scan.indexed import choose, searchable_terms
 
-    weighed = list(weigh(snapshot, options, condition.terms, Meter()))
-    if not weighed:
+    searchable = list(searchable_terms(snapshot, options, condition.terms, Meter()))
+    if not searchable:
         return []
     used = {term.number: term for term in choose(snapshot, options, condition.terms, Meter())}
     rest = "left out" if options.fast_search else "scanned"
     details = []
-    for term in weighed:
+    for term in searchable:
         searched = used.get(term.number)
         known = replace(term, indices=term.all[1]) if searched is None else searched
         names = ", ".join(known.names)
@@ -124,7 +124,7 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
             scanned = snapshot.manifest.num_fragments - covered
             details.append(f"by {found}; {scanned} fragments {rest}")
     question = reduce(
-        lambda left, right: f"AND({left},{right})", (_render_query(*one.all) for one in weighed)
+        lambda left, right: f"AND({left},{right})", (_render_query(*one.all) for one in searchable)
     )
     return [PlanStep("ScalarIndexQuery", f"query={question}, {'; '.join(details)}", "index")]
 

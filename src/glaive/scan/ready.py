@@ -21,7 +21,7 @@ def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) ->
     if options.nearest is None and options.full_text_query is None:
         return make_query(views, options, counting=counting)
     if not options.use_cache or options.scan_stats_callback is not None:
-        views = Views(views.snapshot.apart(shares_indices=options.use_cache))
+        views = Views(views.snapshot.private(shares_indices=options.use_cache))
     if options.full_text_query is not None:
         from glaive.scan.text_search import FullTextScan
 

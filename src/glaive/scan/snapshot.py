@@ -373,7 +373,7 @@ class Session:
 
     # ------------------------------------------------------------------ contents
 
-    def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Session:
+    def private(self, *, comparing: bool = False, shares_indices: bool = True) -> Session:
         """Return a small private session for one scan; by default it shares the index cache.
 
         With ``comparing``, the scan verifies all files that have checksums, unless the caller set
@@ -452,9 +452,9 @@ class Snapshot:
         # Results of planning that later scans use again.
         self.memo: dict[Hashable, Any] = {}
 
-    def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Snapshot:
-        """Return the same version with a private session; see :meth:`Session.apart`."""
-        session = self.session.apart(comparing=comparing, shares_indices=shares_indices)
+    def private(self, *, comparing: bool = False, shares_indices: bool = True) -> Snapshot:
+        """Return the same version with a private session; see :meth:`Session.private`."""
+        session = self.session.private(comparing=comparing, shares_indices=shares_indices)
         return Snapshot(self.store, self.manifest, session)
 
     def cache_key(self, base_id: int | None = None) -> tuple[str, bytes]:

@@ -26,7 +26,7 @@ from glaive.arrow.blocks import ascending, distinct, inverse_permutation
 from glaive.arrow.chunked import in_parts, take_rows
 from glaive.config import settings
 from glaive.errors import DeletedRowError, RowIndexError
-from glaive.file.protocol import beyond, check_range, positions
+from glaive.file.protocol import check_range, position_error, positions
 from glaive.format.manifest import Feature
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import THREADED_ROWS, BoundFragment
@@ -105,7 +105,7 @@ def _take_one(source: BoundProjection, row: int) -> pa.Table:
     """Take one row with minimal overhead."""
     starts = source.snapshot.row_start_list
     if not 0 <= row < starts[-1]:
-        raise beyond(row, starts[-1])
+        raise position_error(row, starts[-1])
     position = bisect_right(starts, row) - 1
     bound = source.fragment(position)
     bound.expect("random")

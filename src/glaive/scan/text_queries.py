@@ -215,7 +215,7 @@ class PhraseQuery(_Leaf):
 class _SeveralColumns(_Leaf):
     """A query of a text in several columns, each with a boost."""
 
-    _least_boost: ClassVar[float] = -inf
+    _min_boost: ClassVar[float] = -inf
 
     def __init__(
         self,
@@ -227,9 +227,9 @@ class _SeveralColumns(_Leaf):
     ) -> None:
         self.query, self.columns = TEXT.check("query", query), columns_of(columns)
         self.boosts = boosts_of(boosts, len(self.columns))
-        least = self._least_boost
-        if any(boost < least for boost in self.boosts):
-            raise OptionError(f"boosts: expected numbers from {least} on, found {boosts!r}")
+        minimum = self._min_boost
+        if any(boost < minimum for boost in self.boosts):
+            raise OptionError(f"boosts: expected numbers from {minimum} on, found {boosts!r}")
         self.operator = member_of("operator", operator, FullTextOperator)
 
     def __repr__(self) -> str:
@@ -282,7 +282,7 @@ class CombinedFieldsQuery(_SeveralColumns):
         An argument has an invalid value.
     """
 
-    _least_boost = 1
+    _min_boost = 1
 
     _type = FullTextQueryType.COMBINED_FIELDS
 

@@ -115,7 +115,7 @@ class TextColumn:
         kind: Any = field.to_arrow().type
         listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         self.index = _index_of(snapshot, field.id)
-        self._emptied = _emptied(snapshot, field.id, self.index)
+        self._removed = _removed(snapshot, field.id, self.index)
         self.plain = _is_text(kind)
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
             raise OptionError(f"full_text_query: column {path!r} is {kind}. Name a text column.")
@@ -148,7 +148,7 @@ class TextColumn:
         """
         indices = SnapshotIndices.of(self.snapshot)
         known = () if self.index is None else self.index.segments
-        opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._emptied)]
+        opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._removed)]
         return [pair for pair in opened if self._documents(*pair) == self._documents(*opened[0])]
 
     def _documents(self, segment: IndexedSegment, opened: OpenedInverted) -> tuple[object, ...]:
@@ -244,14 +244,14 @@ def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
     return None
 
 
-def _emptied(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> list[IndexedSegment]:
+def _removed(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> list[IndexedSegment]:
     """Return segments of the full-text index of a field whose rows were all deleted."""
-    found = [one for one in SnapshotIndices.of(snapshot).emptied if _is_over(one, field_id)]
+    found = [one for one in SnapshotIndices.of(snapshot).removed if _indexes(one, field_id)]
     name = found[0].entry.name if index is None and found else None if index is None else index.name
     return [one for one in found if one.entry.name == name]
 
 
-def _is_over(segment: IndexedSegment, field_id: int) -> bool:
+def _indexes(segment: IndexedSegment, field_id: int) -> bool:
     return segment.kind.name == _KIND and list(segment.entry.fields) == [field_id]
 
 
@@ -275,7 +275,7 @@ def indexed_columns(snapshot: Snapshot) -> list[str]:
 def _indexed_columns(snapshot: Snapshot) -> list[str]:
     indices = SnapshotIndices.of(snapshot)
     kinds = [(index.kind, index.fields) for index in indices.all]
-    kinds += [(segment.kind, tuple(segment.entry.fields)) for segment in indices.emptied]
+    kinds += [(segment.kind, tuple(segment.entry.fields)) for segment in indices.removed]
     paths = [
         snapshot.manifest.schema.path_of(fields[0])
         for kind, fields in kinds
@@ -430,12 +430,12 @@ class TextSearch:
     prefilter: object
     meter: Meter
 
-    def hits(self, query: FullTextQuery, most: int | None) -> Hits:
+    def hits(self, query: FullTextQuery, k: int | None) -> Hits:
         """Return addresses of rows, and their scores, in any order.
 
         Parameters
         ----------
-        most
+        k
             Number of best rows that are wanted; ``None`` for all. More may be returned.
 
         Raises
@@ -446,21 +446,19 @@ class TextSearch:
             An index is damaged; the message names the file.
         """
         if isinstance(query, MatchQuery | PhraseQuery):
-            return self._leaf(query, most)
+            return self._leaf(query, k)
         if isinstance(query, TextQuery):
-            return _best_of([self._leaf(leaf, most) for leaf in query.on(self.columns_of(query))])
+            return _best_of([self._leaf(leaf, k) for leaf in query.on(self.columns_of(query))])
         if isinstance(query, MultiMatchQuery):
-            return _best_of([self._leaf(leaf, most) for leaf in query.matches()])
+            return _best_of([self._leaf(leaf, k) for leaf in query.matches()])
         if isinstance(query, BoostQuery):
             lowering = self._rows(query.negative)
             factor = -query.negative_boost
             # A negative factor raises scores: lower rows may become the best.
-            most = most if factor <= 0 else None
-            return self._adjusted(
-                query.positive, most, lambda found: _raised(found, lowering, factor)
-            )
+            k = k if factor <= 0 else None
+            return self._adjusted(query.positive, k, lambda found: _raised(found, lowering, factor))
         if isinstance(query, BooleanQuery):
-            return self._boolean(query, most)
+            return self._boolean(query, k)
         if isinstance(query, CombinedFieldsQuery):
             return self._combined(query)
         raise UnsupportedFeatureError(f"full_text_query: a {type(query).__name__} is not searched")
@@ -490,23 +488,23 @@ class TextSearch:
 
     # ------------------------------------------------------------------ parts
 
-    def _boolean(self, query: BooleanQuery, most: int | None) -> Hits:
+    def _boolean(self, query: BooleanQuery, k: int | None) -> Hits:
         if query.must_not:
             excluded = [self.hits(part, None).rows for part in query.must_not]
             return self._adjusted(
-                query.without_must_not(), most, lambda found: _dropped(found, excluded)
+                query.without_must_not(), k, lambda found: _dropped(found, excluded)
             )
         alone = [*query.must, *query.should]
         if len(alone) == 1:
-            return self.hits(alone[0], most)
+            return self.hits(alone[0], k)
         together = self._one_leaf(query)
         if together is not None:
             column, terms = together
-            return self._terms_of(column, terms, terms, 1.0, most)
+            return self._terms_of(column, terms, terms, 1.0, k)
         found: Hits | None = None
         for part in query.must:
             hits = self._rows(part)
-            found = hits if found is None else _both(found, hits)
+            found = hits if found is None else _sum_of_both(found, hits)
         should = [self._rows(part) for part in query.should]
         if found is None:
             found = _summed(should)
@@ -516,28 +514,28 @@ class TextSearch:
         return found
 
     def _adjusted(
-        self, query: FullTextQuery, most: int | None, adjust: Callable[[Hits], Hits]
+        self, query: FullTextQuery, k: int | None, adjust: Callable[[Hits], Hits]
     ) -> Hits:
         """Return at least the best rows of a query after ``adjust``, which lowers or drops some.
 
-        First finds a few more than the best rows. These are enough if ``most`` scores stay above
+        First finds a few more than the best rows. These are enough if ``k`` scores stay above
         the lowest score.
         """
-        wanted = 0 if most is None else _SURPLUS_FACTOR * most
-        while most is not None and 0 < wanted <= _MAX_BEST_ROWS:
+        wanted = 0 if k is None else _SURPLUS_FACTOR * k
+        while k is not None and 0 < wanted <= _MAX_BEST_ROWS:
             found = self.hits(query, wanted)
-            adjusted = adjust(_each_once(found))
+            adjusted = adjust(_best_per_row(found))
             if len(found.rows) < wanted:
                 return adjusted
-            least = np.partition(found.scores, -wanted)[-wanted]
-            if int((adjusted.scores >= least).sum()) >= most:
+            worst = np.partition(found.scores, -wanted)[-wanted]
+            if int((adjusted.scores >= worst).sum()) >= k:
                 return adjusted
             wanted *= _SURPLUS_FACTOR
         return adjust(self._rows(query))
 
     def _rows(self, query: FullTextQuery) -> Hits:
         """Return all rows of a part of a query, each once."""
-        return _each_once(self.hits(query, None))
+        return _best_per_row(self.hits(query, None))
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
 
@@ -573,7 +571,7 @@ class TextSearch:
             statistics.append(texts.statistics)
         return CombinedColumn(weight, parts, TextStatistics.sum_of(statistics))
 
-    def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
+    def _leaf(self, query: MatchQuery | PhraseQuery, k: int | None) -> Hits:
         column = self.column(query.column)
         fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
         terms = _terms(query, column.tokens(query.query, fuzzy=fuzzy))
@@ -581,7 +579,7 @@ class TextSearch:
         if fuzzy:  # Texts that are read become tokens like the texts of the index.
             plain = terms._replace(tokens=column.tokens(query.query, fuzzy=False), fuzziness=0)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
-        return self._terms_of(column, terms, plain, boost, most if boost > 0 else None)
+        return self._terms_of(column, terms, plain, boost, k if boost > 0 else None)
 
     def _one_leaf(self, query: BooleanQuery) -> tuple[TextColumn, TermQuery] | None:
         """Return the same query as tokens of one column, if possible: all or any have to match."""
@@ -610,7 +608,7 @@ class TextSearch:
         return column, TermQuery(tuple(together), every)
 
     def _terms_of(
-        self, column: TextColumn, terms: TermQuery, plain: TermQuery, boost: float, most: int | None
+        self, column: TextColumn, terms: TermQuery, plain: TermQuery, boost: float, k: int | None
     ) -> Hits:
         """Return rows with tokens of a column; unindexed rows are searched for ``plain``."""
         # An index of removed rows only, as after an update of all rows, needs no positions.
@@ -635,11 +633,11 @@ class TextSearch:
             known = texts is not None and column.by_element and not terms.fuzziness
             unindexed = [texts] if texts is not None and known else []
             both = [column.statistics, *(one.statistics for one in unindexed)]
-            parts.append(search_terms(searched, once, TextStatistics.sum_of(both), most, unindexed))
+            parts.append(search_terms(searched, once, TextStatistics.sum_of(both), k, unindexed))
             self.meter.count("documents_indexed", column.statistics.documents)
             self.meter.count("index_comparisons", len(terms.tokens) + len(parts[-1].rows))
         if texts is not None:
-            parts.append(_unindexed(column, texts, plain, most))
+            parts.append(_unindexed(column, texts, plain, k))
         found = Hits.joined(parts)
         if boost == 1:
             return found
@@ -689,16 +687,14 @@ class TextSearch:
         return passing_rows(self.views, options, condition, self.meter, columns)
 
 
-def _unindexed(
-    column: TextColumn, texts: TextsInMemory, terms: TermQuery, most: int | None
-) -> Hits:
+def _unindexed(column: TextColumn, texts: TextsInMemory, terms: TermQuery, k: int | None) -> Hits:
     """Search rows in unindexed fragments, whose texts were read."""
     indexed = [partition for _, opened in column.segments for partition in opened.partitions]
     return search_terms(
         [SearchedPartition(texts, texts.rows, None, texts.ascending)],
         terms,
         TextStatistics.sum_of([column.statistics, texts.statistics]),
-        most,
+        k,
         indexed,
     )
 
@@ -733,7 +729,7 @@ def _summed(parts: Sequence[Hits]) -> Hits:
     return _grouped(parts, np.add)
 
 
-def _both(first: Hits, second: Hits) -> Hits:
+def _sum_of_both(first: Hits, second: Hits) -> Hits:
     """Return rows that both found, with the sum of their scores; each finds a row once."""
     rows, left, right = np.intersect1d(
         first.rows, second.rows, assume_unique=True, return_indices=True
@@ -741,7 +737,7 @@ def _both(first: Hits, second: Hits) -> Hits:
     return Hits(rows, first.scores[left] + second.scores[right])
 
 
-def _each_once(found: Hits) -> Hits:
+def _best_per_row(found: Hits) -> Hits:
     """Return rows with their best scores: an index may have several documents of a row."""
     ordered = np.sort(found.rows)
     return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
@@ -856,7 +852,7 @@ class FullTextScan(RankedScan):
         if not of_one:
             steps.append(PlanStep(type(query).__name__, repr(query), "search"))
         fragments = self.views.snapshot.manifest.num_fragments
-        best = "all rows" if self._most is None else f"the best {self._most} rows"
+        best = "all rows" if self._k is None else f"the best {self._k} rows"
         rest = "left out" if self.options.fast_search else "read"
         leaves = (
             query.on(search.columns_of(query)) if isinstance(query, TextQuery) else query.leaves()
@@ -880,7 +876,7 @@ class FullTextScan(RankedScan):
         return steps + self._prefilter_steps()
 
     @property
-    def _most(self) -> int | None:
+    def _k(self) -> int | None:
         """Number of rows to find; ``None`` for all that match."""
         options = self.options
         return None if options.limit is None else options.offset + options.limit
@@ -888,7 +884,7 @@ class FullTextScan(RankedScan):
     def _search(self, meter: Meter) -> ScoredRows:
         prefilter = None if self.prefilter is None else self.options.filter
         search = TextSearch(self.views, self.options, prefilter, meter)
-        return ScoredRows(search.hits(self.query, self._most).best(self._most))
+        return ScoredRows(search.hits(self.query, self._k).best(self._k))
 
 
 def _columns_of(query: FullTextQuery, search: TextSearch) -> list[str]:

@@ -28,7 +28,7 @@ from pyspark.sql.types import DecimalType, LongType
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, FilterError, SchemaError
 from glaive.expr import tree
-from glaive.expr.coerce import is_binary, is_string
+from glaive.expr.coerce import PER_SECOND, is_binary, is_string
 from glaive.expr.filters import bind_filter
 from glaive.expr.parse import render
 from glaive.expr.tree import Call, Compare, Literal, Node
@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for times without a zone
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 _SPARK_UNITS_PER_SECOND = 10**6
 
@@ -78,7 +77,7 @@ _UNKNOWN = datetime(1582, 10, 14), datetime(1582, 10, 17)  # noqa: DTZ001  # of 
 """Range in UTC; instants within it may have been moved by up to ten days."""
 
 Span = tuple[int, int]
-"""Least and greatest stored value; empty if the first exceeds the second."""
+"""Minimum and maximum stored value; empty if the first exceeds the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Ordered:
 
     Parameters
     ----------
-    least, greatest
+    minimum, maximum
         Bounds of stored values.
     read
         Converts a Spark constant to numerator and denominator in Spark's unit; ``None`` for other
@@ -99,8 +98,8 @@ class Ordered:
         zero. At least one of them is 1.
     """
 
-    least: int
-    greatest: int
+    minimum: int
+    maximum: int
     read: Callable[[Any], tuple[int, int] | None]
     literal: Callable[[int], Node]
     multiplied: int = 1
@@ -130,16 +129,16 @@ def ordered(data_type: Any) -> Ordered | None:
     """Return how to compare values of a type stored as integers; ``None`` for other types."""
     types = pa.types
     if types.is_integer(data_type):
-        least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
-        bits = data_type.bit_width - (least < 0)
-        return Ordered(least, (1 << bits) - 1, _number, lambda n: Literal(n, data_type))
+        minimum = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
+        bits = data_type.bit_width - (minimum < 0)
+        return Ordered(minimum, (1 << bits) - 1, _number, lambda n: Literal(n, data_type))
     if types.is_boolean(data_type):
         return Ordered(0, 1, _flag, lambda n: Literal(bool(n), data_type))
     if types.is_decimal(data_type):
-        most = 10**data_type.precision - 1
+        maximum = 10**data_type.precision - 1
         return Ordered(
-            -most,
-            most,
+            -maximum,
+            maximum,
             lambda value: _scaled(value, data_type.scale),
             lambda n: Literal(_decimal(n, data_type.scale), data_type),
         )
@@ -147,7 +146,7 @@ def ordered(data_type: Any) -> Ordered | None:
         return Ordered(-(2**31), 2**31 - 1, _days, lambda n: _cast(n, "Date32"))
     if not types.is_timestamp(data_type):
         return None
-    per_second = _PER_SECOND[data_type.unit]
+    per_second = PER_SECOND[data_type.unit]
     zone = "None" if data_type.tz is None else f'Some("{data_type.tz}")'
     name = f"Timestamp({_UNITS[data_type.unit]}, {zone})"
     return Ordered(
@@ -306,25 +305,25 @@ class Column:
         low, high = span
         match _OPS[type(leaf)]:
             case ">":
-                low, high = high + 1, order.greatest
+                low, high = high + 1, order.maximum
             case ">=":
-                high = order.greatest
+                high = order.maximum
             case "<":
-                low, high = order.least, low - 1
+                low, high = order.minimum, low - 1
             case "<=":
-                low = order.least
+                low = order.minimum
         return self._between(order, low, high)
 
     def _between(self, order: Ordered, low: int, high: int) -> Node:
-        least, greatest = order.least, order.greatest
-        low, high = max(low, least), min(high, greatest)
+        minimum, maximum = order.minimum, order.maximum
+        low, high = max(low, minimum), min(high, maximum)
         if low > high:
             return NEVER
         if low == high:
             return Compare("=", self.operand, order.literal(low))
-        if low == least:
-            return ALWAYS if high == greatest else Compare("<=", self.operand, order.literal(high))
-        if high == greatest:
+        if low == minimum:
+            return ALWAYS if high == maximum else Compare("<=", self.operand, order.literal(high))
+        if high == maximum:
             return Compare(">=", self.operand, order.literal(low))
         return tree.Between(self.operand, order.literal(low), order.literal(high))
 
@@ -475,8 +474,8 @@ def may_be_rounded(pushed: Filter) -> bool:
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     value: Any = getattr(leaf, "value", None)
     values = value if isinstance(leaf, In) else (value,)
-    most = getcontext().prec
-    return any(isinstance(one, Decimal) and len(one.as_tuple().digits) >= most for one in values)
+    digits = getcontext().prec
+    return any(isinstance(one, Decimal) and len(one.as_tuple().digits) >= digits for one in values)
 
 
 def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:

@@ -362,7 +362,7 @@ def write(
     refuse_invalid_strings({"path": place, **texts})
     base = open_target(checked)[1]
     if base is not None:
-        done = _version_made(checked, base, mode, None if job_id is None else job)
+        done = _done_version(checked, base, mode, None if job_id is None else job)
         if done is not None:
             return done
     register(frame.sparkSession)
@@ -372,7 +372,7 @@ def write(
     named = naming_job(job, place, named=job_id is not None, made="No version has it")
     with _recovering_commit(checked, mode, job, before), named, as_glaive_errors():
         _save(frame, place, texts, mode)
-    made = _made_by(job, checked, before)
+    made = _committed_version(job, checked, before)
     return _newest(checked) if made is None else made
 
 
@@ -384,7 +384,7 @@ def _clustered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         return frame.repartitionByRange(*named).sortWithinPartitions(*named)
 
 
-def _version_made(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
+def _done_version(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
     """Return the version to return if the write is already done or is to be ignored.
 
     Raises
@@ -395,7 +395,7 @@ def _version_made(options: Options, base: Manifest, mode: SaveMode, job: str | N
     if job is not None:
         made, since = made_version(base, job), max(0, base.version - MAX_SEARCHED_VERSIONS)
         if made is None and forgotten_until(base) > since:
-            made = _made_by(job, options, since)
+            made = _committed_version(job, options, since)
         if made is not None:
             return made
     app = app_transaction(options)
@@ -418,7 +418,7 @@ def _recovering_commit(options: Options, mode: SaveMode, job: str, before: int) 
         # Errors come from Spark's messages, which may quote a value of a row.
         ignored = mode == "ignore" and isinstance(error, DatasetExistsError)
         is_there = ignored and _newest(options) > 0
-        if not is_there and _made_by(job, options, before) is None:
+        if not is_there and _committed_version(job, options, before) is None:
             raise
 
 
@@ -469,7 +469,7 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
     return types or None
 
 
-def _made_by(job: str, options: Options, before: int) -> int | None:
+def _committed_version(job: str, options: Options, before: int) -> int | None:
     """Return the version that a job committed after version ``before``, if any."""
     store, newest = open_target(options)
     if newest is None:

@@ -823,15 +823,15 @@ class _StreamPlan:
         if there is None:
             self._expect_version(identity[0])
         elif there != identity:
-            raise self._is_another(f"up to version {identity[0]}, and another one is there now")
+            raise self._replaced(f"up to version {identity[0]}, and another one is there now")
 
     def _expect_version(self, number: int) -> None:
         """Check that the dataset has had this version: clean-up keeps the newest version."""
         newest = self._timeline.newest(number)
         if newest < number:
-            raise self._is_another(f"up to version {number}, but its newest version is {newest}")
+            raise self._replaced(f"up to version {number}, but its newest version is {newest}")
 
-    def _is_another(self, what: str) -> OptionError:
+    def _replaced(self, what: str) -> OptionError:
         return OptionError(
             f"the checkpoint has read {self._store.uri} {what}: it is another dataset. Use another "
             "checkpointLocation"

@@ -388,10 +388,10 @@ class HybridSearch(Search):
 
     def rows(self, *queries: Any) -> Iterable[pa.RecordBatch]:
         """Return the row with the highest relevance first."""
-        (vector, query), most = queries, self.settings["candidates"]
+        (vector, query), count = queries, self.settings["candidates"]
         ids: dict[str, Any] = {"columns": [], "with_row_id": True, "with_row_address": False}
         scores: dict[Any, float] = defaultdict(float)
-        for found in (self.nearest(vector, most, **ids), self.matching(query, most, **ids)):
+        for found in (self.nearest(vector, count, **ids), self.matching(query, count, **ids)):
             for rank, row_id in enumerate(found[ROW_ID].to_pylist(), 1):
                 scores[row_id] += 1 / (self.settings["rrf_k"] + rank)
         best = sorted(scores, key=scores.__getitem__, reverse=True)[: self.settings["k"]]

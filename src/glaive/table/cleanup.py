@@ -130,8 +130,8 @@ class Division:
 
         Parts repeat most files, so many files make fewer parts.
         """
-        most = max(1, self.groups * self.fragments // max(files, self.fragments))
-        groups = max(1, min(-(-len(locations) // self.versions), most))
+        max_groups = max(1, self.groups * self.fragments // max(files, self.fragments))
+        groups = max(1, min(-(-len(locations) // self.versions), max_groups))
         cuts = [len(locations) * at // groups for at in range(groups + 1)]
         return [locations[start:stop] for start, stop in pairwise(cuts)]
 
@@ -309,7 +309,7 @@ class ListUnused:
         ``None`` if nobody writes.
     targets
         Targets of links, which stay.
-    most
+    max_groups
         Maximum number of files of one deletion; ``None`` for all.
     """
 
@@ -582,7 +582,7 @@ class CleanupPolicy:
         Kind("a timedelta, as timedelta(days=7)", lambda given: given // DEFAULT_AGE)
     )
     retain_versions: int | None = option(
-        integer(1, beyond="retain_versions must be greater than 0, got {}. ")
+        integer(1, range_message="retain_versions must be greater than 0, got {}. ")
     )
     versions: Sequence[int] | None = option(Kind("at least one version", max))
     delete_unverified: bool = option(SWITCH, default=False)
@@ -759,7 +759,9 @@ def delete_planned(
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
     kept: set[str] = set()
-    here = [file for file in _drawn(plan.files, wanted=False) if file.kind == "manifest"]
+    here = [
+        file for file in _with_random_names(plan.files, wanted=False) if file.kind == "manifest"
+    ]
     for file in here:
         if file.unfinished and not store.remove_unfinished(file.path):
             kept.add(file.path)
@@ -793,8 +795,8 @@ def delete_planned(
     division = work.division
     if rate is None and division is not None:
         # A part that a cluster gave up may run later, when a new file has a name that is not drawn.
-        delete(file for file in _drawn(files, wanted=False) if file.kind != "manifest")
-        drawn = (file.path for file in _drawn(files, wanted=True))
+        delete(file for file in _with_random_names(files, wanted=False) if file.kind != "manifest")
+        drawn = (file.path for file in _with_random_names(files, wanted=True))
         parts = iter(lambda: list(islice(drawn, division.deletions)), [])
         work.run(store, list(map(DeleteFiles, parts)))
     else:
@@ -806,7 +808,7 @@ def delete_planned(
     return replace(plan, files=files, warnings=tuple(warnings))
 
 
-def _drawn(files: FoundFiles, *, wanted: bool) -> FoundFiles:
+def _with_random_names(files: FoundFiles, *, wanted: bool) -> FoundFiles:
     """Return the files whose names are random, or the other files."""
     chosen: Any = pa.array([one is wanted for one in files.table["drawn"].to_pylist()], pa.bool_())
     return FoundFiles(files.table.filter(chosen))

@@ -421,7 +421,7 @@ def can_share_memory() -> bool:
 
 # --- Batches that workers of a loader send with all tensors in one block of shared memory -
 
-_ALIGNMENT = 64
+_TENSOR_ALIGNMENT = 64
 _MIN_JOINED_TENSORS = 4
 """Most tensors of a list that are sent one by one."""
 
@@ -484,7 +484,7 @@ class _Copies:
         size = (1 + last) * tensor.element_size()
         place = _Place(self.end, size, tensor.dtype, tuple(shape), tuple(strides))
         self.tensors.append((tensor, place))
-        self.end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.end += -(-size // _TENSOR_ALIGNMENT) * _TENSOR_ALIGNMENT
         return place
 
 

@@ -197,7 +197,7 @@ def test_a_quarter_of_the_sample_may_decide(distinct: int, sampled: int, *, pays
 
 
 def test_a_dictionary_needs_few_enough_items_and_bytes() -> None:
-    assert build_dictionary(repeated(1000, 300), most=299) is None
+    assert build_dictionary(repeated(1000, 300), max_items=299) is None
     assert build_dictionary(repeated(1000, 300), divisor=4) is None
     assert build_dictionary(repeated(1000, 300), size_ratio=0.3) is None
     assert build_dictionary(repeated(1000, 100), size_ratio=0.3) is not None

@@ -165,7 +165,7 @@ def test_a_map_of_moved_rows_follows_ranges_of_any_length() -> None:
 def test_rows_of_many_sets_of_runs_are_counted_when_they_move() -> None:
     count = 1 << 7
     moved = AddressMap.of([(addresses(3, range(count)), [Rows(3, count)], [Rows(9, count)])])
-    limit, whole = RowLimit(moved, "here", least=count), runs(count)
+    limit, whole = RowLimit(moved, "here", floor=count), runs(count)
     for _ in range(1 << 12):  # as many as there are rows, each time
         assert len(limit.addresses(3, whole, 15)) == count
     sparse = BitMap(range(0, count, 2))

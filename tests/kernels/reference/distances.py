@@ -115,10 +115,10 @@ def rank_vectors(
         raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
     if metric == "cosine" or (metric == "hamming") != bits:
         raise ValueError(f"distance {metric} of {vectors.element}")
-    most = min(count, ranked.count)
-    numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
+    wanted = min(count, ranked.count)
+    numbers, distances = np.empty((several, wanted), np.int32), np.empty((several, wanted))
     for at, query in enumerate(queries):
-        numbers[at], distances[at] = _ordered(ranked, query, metric, most)
+        numbers[at], distances[at] = _ordered(ranked, query, metric, wanted)
     return Ranking(numbers, distances.astype(np.float32))
 
 

@@ -175,7 +175,7 @@ def repair_graph(
         lists.distances[at : at + len(chosen)] = distances[chosen]
 
 
-def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, enough: int) -> Int32s:
+def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, wanted: int) -> Int32s:
     """Live neighbours, and those reached through deleted neighbours."""
     seen, deleted = {node}, [node]
     candidates: list[int] = []
@@ -183,7 +183,7 @@ def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, enough: 
     room = _MAX_EDGES
     for at, through in enumerate(deleted):
         # The loop also visits what is appended to ``deleted`` below.
-        if direct is not None and (room == 0 or (at >= direct and len(candidates) >= enough)):
+        if direct is not None and (room == 0 or (at >= direct and len(candidates) >= wanted)):
             break
         here = nodes[offsets[through] : offsets[through + 1]][:room].tolist()
         room -= len(here)

@@ -11,7 +11,7 @@ from glaive.kernels import _bitpack as checks
 from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.flat import join_bits
-from glaive.kernels.match import IntegerRanges, _beyond, _check_bits
+from glaive.kernels.match import IntegerRanges, _check_bits, _range_error
 from glaive.types import Flags, Int64s, as_array, as_buffer
 
 
@@ -69,7 +69,7 @@ def _match_numpy(
     words: NDArray[np.unsignedinteger], test: IntegerRanges, where: object
 ) -> pa.Buffer:
     if test.limit >= 0 and len(words) and int(words.max()) > test.limit:
-        raise _beyond(test, where)
+        raise _range_error(test, where)
     return as_buffer(np.packbits(test.flags(words), bitorder="little"))
 
 

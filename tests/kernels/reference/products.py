@@ -73,21 +73,21 @@ def _rotate_numpy(rotated: Float32s, factors: Float32s, size: int, scale: np.flo
     return rotated if size == dimension else rotated * np.float32(0.25)
 
 
-def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
-    """Codes of numbers from 0 on: ``floor(number * factor)``, at most ``most``."""
+def quantize_rotated(rows: Float32s, factors: Float32s, max_code: int) -> UInt8s:
+    """Codes of numbers from 0 on: ``floor(number * factor)``, at most ``max_code``."""
     if rows.dtype != np.float32 or not rows.flags.c_contiguous or rows.shape[1] % _LANES:
         raise ValueError(
             f"{rows.dtype} of shape {rows.shape}: expected a multiple of 8 as the dimension"
         )
-    if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
-        raise ValueError(f"{len(factors)} factors for codes up to {most}")
+    if not 1 <= max_code <= 255 or not len(factors) or factors.dtype != np.float32:
+        raise ValueError(f"{len(factors)} factors for codes up to {max_code}")
     if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):
         raise ValueError("numbers to be encoded are negative or not finite")
     codes = np.empty(rows.shape, np.uint8)
     best: NDArray[np.float32] = np.full(len(rows), -1, np.float32)
     for factor in factors:
         with np.errstate(over="ignore"):
-            candidate = np.minimum(rows * factor, np.float32(most)).astype(np.uint8)
+            candidate = np.minimum(rows * factor, np.float32(max_code)).astype(np.uint8)
             values = candidate + np.float32(0.5)
             products = (rows * values).sum(axis=1)
             quality = products * products / (values * values).sum(axis=1)

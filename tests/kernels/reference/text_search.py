@@ -233,7 +233,7 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     _check(lists, factors, search)
     if len(lists) > MAX_TERMS:
         raise ValueError(f"{len(lists)} lists of {MAX_TERMS}")
-    if not lists or not search.most:
+    if not lists or not search.max_hits:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     # The reference has a number for each document of the partition, be they found or not.
     scores = np.zeros(search.limit, np.float64)
@@ -254,7 +254,7 @@ def top_all(
     """The best documents that have all of the terms, and the phrase if one is given."""
     _check(lists, factors, search)
     _check_phrase(lists, phrase)
-    if not lists or not search.most:
+    if not lists or not search.max_hits:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     documents = lists[0].documents.astype(np.int64)
     for one in lists[1:]:
@@ -284,7 +284,7 @@ def _best(documents: Int64s, exact: Float32s | np.ndarray, search: Search) -> Fo
     if search.allowed is not None:
         wanted &= search.allowed[documents] != 0
     documents, scores = documents[wanted], scores[wanted]
-    order = np.argsort(-scores, kind="stable")[: search.most]
+    order = np.argsort(-scores, kind="stable")[: search.max_hits]
     return Found(documents[order], scores[order])
 
 
@@ -292,7 +292,7 @@ def _has_phrase(
     lists: Sequence[WeightedList], phrase: Sequence[PhraseTerm], slop: int, document: int
 ) -> bool:
     """Whether a document has a phrase: where the terms so far can end, for more and more."""
-    capacity = max(min(term.most, len(term.positions)) for term in phrase)
+    capacity = max(min(term.max_positions, len(term.positions)) for term in phrase)
     reached: Int64s | None = None
     for term in phrase:
         at = int(np.searchsorted(lists[term.of].documents, document))

@@ -405,8 +405,8 @@ def _castable(old: Any, new: Any) -> bool:
         return True
     if types.is_decimal(old) and types.is_decimal(new):
         # Arrow supports these powers of 10 and multiplies by garbage beyond them.
-        most = 76 if 256 in (old.bit_width, new.bit_width) else 38
-        return bool(abs(old.scale - new.scale) <= most)
+        max_digits = 76 if 256 in (old.bit_width, new.bit_width) else 38
+        return bool(abs(old.scale - new.scale) <= max_digits)
     if types.is_timestamp(old) and types.is_time(new):
         return True
     lists = is_list(old, fixed=True) and is_list(new, fixed=True)

@@ -594,11 +594,11 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     if len(kinds) != 1:
         raise OptionError("segments: expected segments of one kind, over one column")
     brought = rebase_segments(dataset.store, dataset.manifest, entries)
-    _covered_once(brought)
+    _covered_fragments(brought)
     return Index.from_wire(merge_segments(dataset, brought))
 
 
-def _covered_once(entries: Iterable[table_pb2.IndexMetadata]) -> set[int]:
+def _covered_fragments(entries: Iterable[table_pb2.IndexMetadata]) -> set[int]:
     """Return the covered fragments; raise if two segments cover one, as it would be searched
     twice.
     """
@@ -641,7 +641,7 @@ def commit_segments(
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
     brought = rebase_segments(dataset.store, dataset.manifest, given)
-    covered = _covered_once(brought)
+    covered = _covered_fragments(brought)
     for entry in brought:
         renamed = with_covered(entry, covered_fragments(entry) or frozenset())
         renamed.name = name

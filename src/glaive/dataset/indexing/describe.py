@@ -179,7 +179,7 @@ def index_statistics(
     per_segment = [_rows(snapshot, positions, one.fragment_ids) for one in index.segments]
     covered = frozenset[int]().union(*(segment.fragment_ids for segment in index.segments))
     times = [segment.created_at for segment in index.segments if segment.created_at is not None]
-    figures = _figures(snapshot, name)
+    figures = _segment_statistics(snapshot, name)
     segments = [
         {"uuid": segment.uuid, "size_bytes": segment.size_bytes, **figures.get(segment.uuid, {})}
         for segment in index.segments
@@ -226,7 +226,7 @@ def _of_vectors(
     return made
 
 
-def _figures(snapshot: Snapshot, name: str) -> dict[str, dict[str, Any]]:
+def _segment_statistics(snapshot: Snapshot, name: str) -> dict[str, dict[str, Any]]:
     """Return statistics by the kind, of each segment that glaive can read, by id."""
     found = {}
     for index in SnapshotIndices.of(snapshot).all:

@@ -358,9 +358,9 @@ def optimize_indices(
         Another writer rewrote the fragments meanwhile.
     """
     count = num_indices_to_merge
-    for name, least, given in (("num_indices_to_merge", 0, count), ("segments", 1, segments)):
+    for name, minimum, given in (("num_indices_to_merge", 0, count), ("segments", 1, segments)):
         if given is not None:
-            integer(least).check(name, given)
+            integer(minimum).check(name, given)
     tasks: list[MergeTask | ExtendTask] = []
     again: list[IndexSegments] = []
     indices = index_segments(dataset, index_names)
@@ -411,8 +411,8 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
     """Return the task that merges segments of an index, or None."""
     small_rows = 0 if _has_graphs(index) else _SMALL_ROWS
     merged = _to_merge(index.segments, int(index.missing_rows.sum()), count, small_rows)
-    least = 1 if index.missing else 2
-    fewest = least if count is None else merged
+    minimum = 1 if index.missing else 2
+    fewest = minimum if count is None else merged
     known = SnapshotIndices.of(dataset.snapshot)
     if index.outdated or any(
         known.has_moved_rows(IndexedSegment(old.entry, index.kind, old.fragments), index.missing)
@@ -420,7 +420,7 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
     ):
         # pylance would also find these rows by their old values.
         merged = fewest = len(index.segments)
-    if merged < least:
+    if merged < minimum:
         return None
     return MergeTask(dataset.manifest.version, index.name, merged, fewest)
 

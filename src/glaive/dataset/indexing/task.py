@@ -360,8 +360,8 @@ class ColumnSource:
     @property
     def _windows_ahead(self) -> int | None:
         """Number of windows to read ahead; None: as many as there are threads."""
-        most = max(1, self.memory_limit // _READ_AHEAD_SHARE // WINDOW_BYTES)
-        return most if most <= worker_count() else None
+        max_windows = max(1, self.memory_limit // _READ_AHEAD_SHARE // WINDOW_BYTES)
+        return max_windows if max_windows <= worker_count() else None
 
     def sample(self, rows: int, seed: int = 0) -> Any:
         """Return the values of ``rows`` random rows, or of all rows if there are fewer."""

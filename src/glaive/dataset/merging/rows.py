@@ -167,7 +167,7 @@ def _nulls(array: Any) -> Any:
 
 Addresses = NDArray[np.uint64]
 
-_SAMPLED_FRAGMENTS: Final = 16
+_SIZE_SAMPLE_FRAGMENTS: Final = 16
 """Fragments whose files are used to estimate the size of a row."""
 
 _MAX_MAPPED_BYTES: Final = 8 * 1024 * 1024
@@ -193,7 +193,7 @@ class OldValues:
         """Approximate bytes of a row in memory: twice its bytes in the files."""
         manifest = self._snapshot.manifest
         size = rows = 0
-        for position in range(min(manifest.num_fragments, _SAMPLED_FRAGMENTS)):
+        for position in range(min(manifest.num_fragments, _SIZE_SAMPLE_FRAGMENTS)):
             fragment = manifest.fragment(position)
             size += sum(file.size or 0 for file in fragment.files)
             rows += fragment.physical_rows

@@ -407,7 +407,7 @@ def read_rows(
         return MergeSource(_in_place(first, wanted), limit)
     size = max(1, min(BATCH_BYTES, limit // 16))
     batches = coalesced(_conformed(chain(first, rows), wanted, size), size)
-    return _held(batches, wanted, limit)
+    return _store_rows(batches, wanted, limit)
 
 
 def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
@@ -420,16 +420,16 @@ def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
     return table
 
 
-def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
+def _conformed(parts: Iterable[Rows], wanted: pa.Schema, limit: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows with columns as in the dataset; cut large parts, as a cast may copy them."""
     for part in chain.from_iterable(map(cut_views, parts)):
-        step = max(1, most * part.num_rows // max(1, part.nbytes))
+        step = max(1, limit * part.num_rows // max(1, part.nbytes))
         for start in range(0, part.num_rows, step):
             fitted = conform(part.slice(start, step), wanted)
             yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
 
 
-def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> MergeSource:
+def _store_rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> MergeSource:
     """Return the rows in memory, or on disk if they are too large."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -873,10 +873,10 @@ class SourceKeys:
         repeated[known] = counts[first[known]] > 1
         return repeated
 
-    def pairs(self, matches: Matches, most: int) -> Iterator[Matches]:
-        """Yield all pairs of a matched row and a source row with its key, about ``most`` at a time.
+    def pairs(self, matches: Matches, limit: int) -> Iterator[Matches]:
+        """Yield all pairs of a matched row and a source row with its key, about ``limit`` at once.
 
-        All pairs of a matched row come together, even if they are more than ``most``.
+        All pairs of a matched row come together, even if they are more than ``limit``.
         """
         rows = np.flatnonzero(self.first_rows >= 0)
         first = self.first_rows[rows]
@@ -887,7 +887,7 @@ class SourceKeys:
         ends = np.cumsum(sizes)
         begin = done = 0
         while begin < len(sizes):
-            end = max(begin + 1, int(np.searchsorted(ends, done + most, side="right")))
+            end = max(begin + 1, int(np.searchsorted(ends, done + limit, side="right")))
             part = matches.only(np.repeat(np.arange(begin, end), sizes[begin:end]))
             sources = order[spread(starts[matches.source[begin:end]], sizes[begin:end])]
             yield replace(part, source=sources)

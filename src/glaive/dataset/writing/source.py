@@ -432,10 +432,10 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
         schema, rows = _from_frames(first, rest)
     else:
         schema, rows = first.schema, _checked(first, rest)
-    return schema, rows if typed else _as_exact(rows, schema)
+    return schema, rows if typed else _cast_exactly(rows, schema)
 
 
-def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
+def _cast_exactly(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
     """Yield the rows, if a cast to the types of the first rows keeps all information.
 
     Raises
@@ -495,12 +495,12 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
                     f"{type(item).__name__}"
                 )
             with refuse_half_characters(_INPUT), _converting():
-                yield from [_as_first(item, schema)] if _is_pandas(item) else _read(item, schema)[1]
+                yield from [_retyped(item, schema)] if _is_pandas(item) else _read(item, schema)[1]
 
     return schema, remaining()
 
 
-def _as_first(frame: Any, schema: pa.Schema) -> pa.Table:
+def _retyped(frame: Any, schema: pa.Schema) -> pa.Table:
     """Convert a pandas frame with its own types, and the index levels of the first frame."""
     kept = any(name.startswith(_INDEX) for name in schema.names)
     table = pa.Table.from_pandas(frame, preserve_index=True if kept else None)

@@ -402,14 +402,14 @@ class ChunkReader:
         that is ``None``, one per value.
         """
         if not isinstance(block, FixedWidth) or block.bits not in (8, 16, 32, 64):
-            raise self._beyond(items.total, f"a block of {type(block).__name__}")
+            raise self._range_error(items.total, f"a block of {type(block).__name__}")
         if not block.count:
             return Dictionary(block, items.block, 0)
         indices = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
         if items.bases is None or items.limits is None:
             top = indices.item(0) if block.count == 1 else int(indices.max())
             if top >= items.total:
-                raise self._beyond(items.total, f"index {top}")
+                raise self._range_error(items.total, f"index {top}")
             return Dictionary(block, items.block, block.count)
         # As wide as needed to count the items of all dictionaries.
         bits = max(block.bits, 32 if items.total > 1 << block.bits else 0)
@@ -418,7 +418,7 @@ class ChunkReader:
             bad = indices.astype(np.uint64) >= items.limits.astype(np.uint64)
             if bad.any():
                 at = int(np.argmax(bad))
-                raise self._beyond(int(items.limits[at]), f"index {indices[at]}")
+                raise self._range_error(int(items.limits[at]), f"index {indices[at]}")
             np.add(indices, items.bases.astype(moved.dtype), out=moved)
         else:
             # Neighbouring chunks share a dictionary: as many steps as there are pages.
@@ -434,12 +434,12 @@ class ChunkReader:
             ):
                 top = int(indices[begin:end].max(initial=0))
                 if top >= limit:
-                    raise self._beyond(limit, f"index {top}")
+                    raise self._range_error(limit, f"index {top}")
                 np.add(indices[begin:end], moved.dtype.type(base), out=moved[begin:end])
         numbers = FixedWidth(as_buffer(moved), bits, block.count)
         return expand(Dictionary(numbers, items.block, block.count))
 
-    def _beyond(self, limit: int, found: str) -> CorruptFileError:
+    def _range_error(self, limit: int, found: str) -> CorruptFileError:
         return CorruptFileError(
             "dictionary indices",
             expected=f"unsigned numbers below {limit}",

@@ -256,21 +256,21 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     first, last = after - chunks, after - 1
     goes_on = pairs[:, 1] > 0
     # Checked before they are added up: the sum might wrap around.
-    most = np.maximum.reduceat(pairs[:, 0], first)
+    largest = np.maximum.reduceat(pairs[:, 0], first)
     limit = np.minimum(rows, MAX_CHUNK_LEVELS + 1)  # one row may have begun before
-    good = (most <= limit.astype(np.uint64)) & ~goes_on[last]
+    good = (largest <= limit.astype(np.uint64)) & ~goes_on[last]
     if not good.all():
         at = int(np.argmin(good))
         expected = f"chunks with at most {limit[at]} rows, none unfinished in the end"
-        found = f"{most[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
+        found = f"{largest[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
         raise pages.wrong("repetition index", at, expected, found)
     begin = pairs[:, 0].astype(np.int64) + goes_on
     begin[1:] -= goes_on[:-1]
-    least, held = np.minimum.reduceat(begin, first), np.add.reduceat(begin, first)
-    good = (least >= 0) & (held == rows)
+    smallest, held = np.minimum.reduceat(begin, first), np.add.reduceat(begin, first)
+    good = (smallest >= 0) & (held == rows)
     if not good.all():
         at = int(np.argmin(good))
-        found = f"{held[at]} rows, at least {least[at]} per chunk"
+        found = f"{held[at]} rows, at least {smallest[at]} per chunk"
         raise pages.wrong("repetition index", at, f"{rows[at]} rows", found)
     enters = np.zeros(len(begin) + 1, np.bool_)
     enters[1:] = goes_on
@@ -453,10 +453,10 @@ _LAYOUTS: dict[bytes, MiniBlockLayout] = {}
 
 
 def _check_items(dictionary: ValueEncoding | None, count: int, where: Where) -> None:
-    most = MAX_ITEMS if dictionary is None or dictionary.has_payload else MAX_IMPLIED_ITEMS
-    if count > most:
+    limit = MAX_ITEMS if dictionary is None or dictionary.has_payload else MAX_IMPLIED_ITEMS
+    if count > limit:
         raise CorruptFileError(
-            "dictionary items", expected=f"at most {most}", found=str(count), where=where
+            "dictionary items", expected=f"at most {limit}", found=str(count), where=where
         )
 
 

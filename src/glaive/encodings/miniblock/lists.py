@@ -194,11 +194,11 @@ class ListReader:
             return  # a chunk has 65,535 at most
         rows, _ = _rows_of(_index(table), ids)
         max_rep = self._layout.limits.max_rep
-        most = max_levels(table.counts[ids], rows, table.sizes[ids], max_rep=max_rep)
-        if levels > most:
+        limit = max_levels(table.counts[ids], rows, table.sizes[ids], max_rep=max_rep)
+        if levels > limit:
             raise CorruptFileError(
                 "level counts of mini-block chunks",
-                expected=f"at most {most}, as there are {rows[-1] - rows[0]} rows",
+                expected=f"at most {limit}, as there are {rows[-1] - rows[0]} rows",
                 found=str(levels),
                 where=self._where,
             )

@@ -441,8 +441,8 @@ def encode_full_zip_page(
         raise SchemaError(
             f"a full-zip page holds values of fixed or variable width, found {type(block).__name__}"
         )
-    most = [0 if levels is None else int(levels.max(initial=0)) for levels in (rep, definition)]
-    bits = (most[0].bit_length(), most[1].bit_length())
+    highest = [0 if levels is None else int(levels.max(initial=0)) for levels in (rep, definition)]
+    bits = (highest[0].bit_length(), highest[1].bit_length())
     rep, definition = rep if bits[0] else None, definition if bits[1] else None
     levels = rep if rep is not None else definition
     entries = rows if levels is None else len(levels)

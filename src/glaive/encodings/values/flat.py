@@ -172,8 +172,8 @@ class Flat(ValueEncoding):
 
     def _check(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
         # First limit the count to what the bytes can hold: products might wrap around.
-        most = 8 * sizes // max(self.bits, 1)  # pages have only values with bits
-        wrong = (counts > most) | (sizes != (counts * self.bits + 7) // 8)
+        capacity = 8 * sizes // max(self.bits, 1)  # pages have only values with bits
+        wrong = (counts > capacity) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
             i = int(np.argmax(wrong))
             count = int(counts[i])

@@ -342,7 +342,7 @@ class _RowReader:
         """Return a length of ``width`` bytes and as many bytes, of each row."""
         words = as_array(self.fixed(width), f"<u{width}")
         if width == 8 and len(words) and int(words.max()) > self.data.size:
-            raise self._beyond(int(np.argmax(words)), int(words.max()))
+            raise self._size_error(int(np.argmax(words)), int(words.max()))
         lengths = words.astype(np.int64)
         return self._next(lengths), lengths
 
@@ -361,12 +361,12 @@ class _RowReader:
         beyond = sizes > self.stops - self.at
         if beyond.any():
             row = int(np.argmax(beyond))
-            raise self._beyond(row, int(sizes[row]))
+            raise self._size_error(row, int(sizes[row]))
         gathered = gather_ranges(self.data, self.at, sizes, self.where)
         self.at += sizes
         return gathered
 
-    def _beyond(self, row: int, size: int) -> CorruptFileError:
+    def _size_error(self, row: int, size: int) -> CorruptFileError:
         return CorruptFileError(
             f"packed row {row}",
             expected=f"{size} more bytes",

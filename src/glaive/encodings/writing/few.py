@@ -148,7 +148,7 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
     return block_from_array(array)
 
 
-def _raw(block: Block, most: int) -> bytes | None:
+def _raw(block: Block, max_bytes: int) -> bytes | None:
     """Return the bytes of a few fixed-width values or of indices; ``None`` for other blocks."""
     values, each = block, 1
     if isinstance(block, FixedList):
@@ -160,7 +160,7 @@ def _raw(block: Block, most: int) -> bytes | None:
     if not isinstance(values, FixedWidth) or not values.bits:
         return None
     bits = values.bits * each
-    if block.count * bits > 8 * most or bits >= 8 * MINIBLOCK_MAX_VALUE:
+    if block.count * bits > 8 * max_bytes or bits >= 8 * MINIBLOCK_MAX_VALUE:
         return None
     return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
 
@@ -245,8 +245,8 @@ def _one_chunk(
         buffers.append(items[2])
     if rep is not None:
         cuts = np.array([0, len(rep)], np.int64)
-        most = level_limits(levels.layers).max_rep
-        buffers.append(repetition_index(rep, cuts, most).view(np.uint8))
+        max_rep = level_limits(levels.layers).max_rep
+        buffers.append(repetition_index(rep, cuts, max_rep).view(np.uint8))
     present = (rep is not None, definition is not None)
     layout = _chunk_layout(encoding, present, levels.layers, count, width, described)
     return EncodedPage(layout, buffers, rows)

@@ -189,13 +189,13 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
     return best if best is not None else (plain, Flat(stats.block.bits))
 
 
-def _sample(block: FixedWidth, most: int = _SAMPLE_VALUES) -> FixedWidth:
+def _sample(block: FixedWidth, max_values: int = _SAMPLE_VALUES) -> FixedWidth:
     """Return some consecutive values from the middle, or all when they are few."""
-    if block.count <= 2 * most:
+    if block.count <= 2 * max_values:
         return block
-    first = (block.count - most) // 16 * 8  # whole bytes for single bits, too
-    values = block.values.slice(first * block.bits // 8, most * block.bits // 8)
-    return FixedWidth(values, block.bits, most)
+    first = (block.count - max_values) // 16 * 8  # whole bytes for single bits, too
+    values = block.values.slice(first * block.bits // 8, max_values * block.bits // 8)
+    return FixedWidth(values, block.bits, max_values)
 
 
 def with_packed_runs(block: FixedWidth, encoding: ValueEncoding) -> ValueEncoding:
@@ -299,7 +299,9 @@ def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None
     return Fsst.propose(stats) if is_text else None
 
 
-def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: float = 1.0) -> bool:
+def _gains(
+    stats: VariableStats, plain: ValueEncoding, packed: General, max_share: float = 1.0
+) -> bool:
     """Return whether compression leaves less than a share of chunks in the middle of the values."""
     size = stats.plain_bytes
     if size < GENERAL_MIN_BUFFER:
@@ -312,7 +314,7 @@ def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: fl
     tried = Variable(offsets, block.offset_bits, block.data, count)
     chunks = plain.encode_mini(tried)
     left = packed.compressed(chunks)
-    return int(left.sizes[0].sum()) < most * int(chunks.sizes[0].sum())
+    return int(left.sizes[0].sum()) < max_share * int(chunks.sizes[0].sum())
 
 
 def _zstd_share(block: Variable) -> float:

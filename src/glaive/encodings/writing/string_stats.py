@@ -210,13 +210,13 @@ def build_dictionary(
     block: Variable | FixedWidth,
     *,
     divisor: int = 2,
-    most: int = MAX_ITEMS,
+    max_items: int = MAX_ITEMS,
     size_ratio: float = 0.8,
 ) -> Dictionary | None:
     """Build a dictionary of the distinct values, or return ``None`` when it would not save bytes.
 
     ``block`` holds strings, or values of 16, 32, 64 or 128 bits. ``divisor``: there are at most
-    ``count / divisor`` items, and at most ``most``; ``size_ratio``: items and packed indices
+    ``count / divisor`` items, and at most ``max_items``; ``size_ratio``: items and packed indices
     take less than this share of the plain bytes. Indices have 32 bits.
     """
     count = block.count
@@ -226,12 +226,12 @@ def build_dictionary(
         sampled, seen = sample_distinct(block)
         if seen >= UNIQUE_SHARE * sampled:
             return None
-    most = min(most, count // divisor)
+    max_items = min(max_items, count // divisor)
     if isinstance(block, FixedWidth):
         plain = count * block.bits // 8
         if plain < MIN_BYTES:
             return None
-        words = number_words(block.values, block.bits, count, most)
+        words = number_words(block.values, block.bits, count, max_items)
         if words is None:
             return None
         indices = words.indices
@@ -243,7 +243,7 @@ def build_dictionary(
         if plain < MIN_BYTES:
             return None
         strings = Strings(block.offsets, block.offset_bits, block.data)
-        numbered = number_strings(strings, count, most, int(plain * size_ratio))
+        numbered = number_strings(strings, count, max_items, int(plain * size_ratio))
         if numbered is None:
             return None
         indices = numbered.indices

@@ -28,14 +28,14 @@ def refuse(call: Call, number: int, expected: str) -> FilterError:
     return FilterError(f"{call.name}: argument {number + 1} must be {expected}, found {found}")
 
 
-def check_count(call: Call, least: int, most: int | None = None) -> None:
-    """Check that there are ``least`` to ``most`` arguments; ``most`` is unlimited by default."""
+def check_count(call: Call, minimum: int, maximum: int | None = None) -> None:
+    """Check that there are ``minimum`` to ``maximum`` arguments; ``None``: without a maximum."""
     count = len(call.types)
-    if count < least or (most is not None and count > most):
-        if most is None:
-            expected = f"at least {least}"
+    if count < minimum or (maximum is not None and count > maximum):
+        if maximum is None:
+            expected = f"at least {minimum}"
         else:
-            expected = str(least) if least == most else f"{least} to {most}"
+            expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
         raise FilterError(f"{call.name} takes {expected} arguments, not {count}")
 
 
@@ -58,10 +58,10 @@ def signature(
     repeated
         The last rule applies to any number of further arguments.
     """
-    most = None if repeated else len(rules)
+    maximum = None if repeated else len(rules)
 
     def resolve(call: Call) -> Types:
-        check_count(call, len(rules) - optional, most)
+        check_count(call, len(rules) - optional, maximum)
         ruled = [rules[min(n, len(rules) - 1)](call, n) for n in range(len(call.types))]
         counted = [counts for _, counts in ruled]
         kind = result if isinstance(result, pa.DataType) else result(counted)

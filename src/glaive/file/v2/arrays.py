@@ -166,8 +166,8 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
         if not items.null_count:
             items = pa.concat_arrays([items, pa.nulls(1, items.type)])
         at = pc.index(items.is_null(), value=True).as_py()
-        most = 2 ** (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type)) - 1
-        if at > most:
+        limit = 2 ** (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type)) - 1
+        if at > limit:
             raise SchemaError(
                 f"a dictionary of {len(items)} items and nulls needs wider indices than "
                 f"{kind.index_type} in format 2.0; cast the column to {kind.value_type}"

@@ -615,11 +615,11 @@ def _select_members(block: Block, members: Members, where: Where) -> Block:
     """Return the wanted members of a packed struct, and of nested structs."""
     if not isinstance(block, Struct):
         return block
-    most = max((at for at, _ in members), default=0)
-    if most >= len(block.members):
+    last = max((at for at, _ in members), default=0)
+    if last >= len(block.members):
         raise CorruptFileError(
             "packed struct",
-            expected=f"{most + 1} members or more, as in the schema",
+            expected=f"{last + 1} members or more, as in the schema",
             found=f"{len(block.members)}",
             where=where,
         )
@@ -822,8 +822,8 @@ def _from_levels(
             capacity=None if step.list_outside else leaf.rows,
         )
         if lists is None:
-            most = f"at most {leaf.rows}, one per row, and no items in what is null or empty"
-            raise CorruptFileError("lists", expected=most, found="more", where=where)
+            expected = f"at most {leaf.rows}, one per row, and no items in what is null or empty"
+            raise CorruptFileError("lists", expected=expected, found="more", where=where)
         for inner in done:
             if inner.slots < 0:
                 inner.slots = lists.visible

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 OFFSET_BYTES = 8
 """Bytes of an offset at most."""
 
-_APART: Final = 4
+_MAX_SEGMENTS_PER_PAGE: Final = 4
 """With so many segments to read per page, reads prefer ranges of several segments."""
 
 _MAX_LIMITED_LEAVES: Final = 2
@@ -120,7 +120,7 @@ class FieldColumns(BoundField):
         # Where pages of many leaves end at different rows, segments of each leaf are far more
         # than pages. Reads then take about a page's rows at once and join the pages.
         pages, segments = sum(len(column.starts) for column in present), len(cuts) * len(present)
-        if segments > _APART * pages:
+        if segments > _MAX_SEGMENTS_PER_PAGE * pages:
             preferred = {0, rows, *cuts[:: segments // pages]}
         else:
             # Joined pages may be divided anywhere: the column with most cuts decides.
@@ -474,7 +474,7 @@ _MAX_SHARED_BYTES: Final = 1 << 20
 """Rows of several columns that share their memory, and its bytes: of more, a column kept alone
 would keep much."""
 
-_DENSE: Final = 8
+_MAX_ROWS_PER_CHUNK: Final = 8
 """With so many rows of a chunk, decoding all of it is quicker, unless it holds strings."""
 
 _MAX_PLANS: Final = 256
@@ -550,7 +550,7 @@ class _Plan(NamedTuple):
     def is_faster(self, count: int) -> bool:
         """Return whether taking so many rows here is quicker than column by column."""
         return count <= _MAX_SHARED_ROWS or all(
-            part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
+            part.pages.text_bits or count <= _MAX_ROWS_PER_CHUNK * len(part.pages.sizes)
             for own in self.parts
             for part in own
         )

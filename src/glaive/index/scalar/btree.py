@@ -98,14 +98,14 @@ class BTree(IndexKind):
 
         fields = [pages.schema.field(name) for name in ("values", "ids")]
         schemas = pa.schema(fields).with_metadata(pages.schema.metadata), lookup.schema
-        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
+        per_page = lookup.number("batch_size", _PAGE_ROWS, minimum=1)
         _write(surviving(), schemas, per_page, lookup.metadata, out)
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedBTree:
         """Read the bounds of all pages."""
         lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
-        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
+        per_page = lookup.number("batch_size", _PAGE_ROWS, minimum=1)
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
         if not is_sortable(kind):
@@ -230,7 +230,7 @@ def _bounds_in(pages: IndexFile, per_page: int, sizes: Int64s) -> tuple[Any, Any
 
 def _page_rows(segment: Segment) -> int:
     file = segment.open(LOOKUP)
-    rows = file.number("batch_size", _PAGE_ROWS, least=1)
+    rows = file.number("batch_size", _PAGE_ROWS, minimum=1)
     if rows > _MAX_PAGE_ROWS:
         raise file.corrupt("metadata 'batch_size'", f"at most {_MAX_PAGE_ROWS}", f"{rows}")
     return rows

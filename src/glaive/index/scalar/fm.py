@@ -205,7 +205,7 @@ class FMPartition:
 
     def _shift(self) -> int:
         """Return the binary logarithm of the rows per sample."""
-        rate = self.file.number("sa_sample_rate", least=1)
+        rate = self.file.number("sa_sample_rate", minimum=1)
         if rate.bit_count() != 1 or rate > 1 << _MAX_SHIFT:
             raise self.file.corrupt("metadata 'sa_sample_rate'", "a power of two", f"{rate}")
         return rate.bit_length() - 1

@@ -154,9 +154,9 @@ class MinHashParams:
         }  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name, most in ((_HASHES, MAX_HASHES), (_BANDS, MAX_BANDS), (_SHINGLE, 2**32 - 1)):
-            if not 1 <= getattr(self, name) <= most:
-                raise OptionError(f"{name}: expected 1 to {most}, found {getattr(self, name)}")
+        for name, maximum in ((_HASHES, MAX_HASHES), (_BANDS, MAX_BANDS), (_SHINGLE, 2**32 - 1)):
+            if not 1 <= getattr(self, name) <= maximum:
+                raise OptionError(f"{name}: expected 1 to {maximum}, found {getattr(self, name)}")
         if self.num_hashes % self.num_bands:
             raise OptionError(
                 f"{_HASHES}: expected a multiple of {_BANDS}, found {self.num_hashes} and "
@@ -514,7 +514,7 @@ def _files(segment: Segment, params: MinHashParams) -> MinHashFiles:
             raise file.corrupt(f"metadata {_DETAILS_TYPE!r}", expected, str(error)) from error
         if MinHashParams.read(content, file.path) != params:
             raise file.corrupt(f"metadata {_DETAILS_TYPE!r}", "parameters of the index", "others")
-    page_rows = bands.number(PAGE_ROWS, least=1)
+    page_rows = bands.number(PAGE_ROWS, minimum=1)
     texts = bands.number(COUNT)
     if texts != signatures.num_rows:
         expected = f"{signatures.num_rows}, as there are signatures"

@@ -237,14 +237,14 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
     bounds
         Bounds of the curve: lowest x and y, highest x and y.
     """
-    most = (1 << _AXIS_BITS) - 1
+    largest = (1 << _AXIS_BITS) - 1
     # Use halves: sums and differences of large numbers would be infinite.
     low, high = bounds[:2] / 2, bounds[2:] / 2
     with np.errstate(all="ignore"):
         middle = boxes[:, :2] / 4 + boxes[:, 2:] / 4
         share = (middle - low) / (high - low)
     share = np.clip(np.nan_to_num(share, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
-    cells = (share * most).astype(np.uint32)
+    cells = (share * largest).astype(np.uint32)
     x, y = cells[:, 0].copy(), cells[:, 1].copy()
     places = np.zeros(len(boxes), np.uint32)
     side = np.uint32(1 << (_AXIS_BITS - 1))
@@ -254,7 +254,7 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
         places = (places << np.uint32(2)) | quarter.astype(np.uint32)
         # Within a lower quarter, the curve is mirrored or turned.
         turned = ~upper & right
-        x[turned], y[turned] = most - x[turned], most - y[turned]
+        x[turned], y[turned] = largest - x[turned], largest - y[turned]
         swapped = ~upper
         x[swapped], y[swapped] = y[swapped], x[swapped].copy()
         side >>= np.uint32(1)
@@ -308,9 +308,9 @@ def stored_items(file: IndexFile) -> int:
         The file has fewer rows, or too few bytes for so many geometries.
     """
     items = file.number(ITEMS)
-    most = min(file.num_rows, max(_SMALL_FILE_BOXES, _BOXES_PER_BYTE * file.size))
-    if items > most:
-        raise file.corrupt(f"metadata {ITEMS!r}", f"at most {most}", f"{items}")
+    limit = min(file.num_rows, max(_SMALL_FILE_BOXES, _BOXES_PER_BYTE * file.size))
+    if items > limit:
+        raise file.corrupt(f"metadata {ITEMS!r}", f"at most {limit}", f"{items}")
     return items
 
 
@@ -522,7 +522,7 @@ def _page_size(parameters: Mapping[str, Any]) -> int:
 
 
 def _stored_page_size(file: IndexFile) -> int:
-    return file.number(_PAGE_SIZE, _DEFAULT_PAGE_SIZE, least=2)
+    return file.number(_PAGE_SIZE, _DEFAULT_PAGE_SIZE, minimum=2)
 
 
 def _open_pages(segment: Segment) -> IndexFile:

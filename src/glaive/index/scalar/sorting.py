@@ -367,8 +367,10 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
     for run in runs:
         for start in range(0, run.nulls, window):
             yield run.read(start, min(run.nulls, start + window))
-    most = min(memory_limit // _MEMORY_FACTOR, settings.max_decoded_bytes_per_page // WINDOW_GROWTH)
-    caps = _Limits(window, most // max(1, len(runs)))
+    limit = min(
+        memory_limit // _MEMORY_FACTOR, settings.max_decoded_bytes_per_page // WINDOW_GROWTH
+    )
+    caps = _Limits(window, limit // max(1, len(runs)))
     first = min(window, FIRST_WINDOW_ROWS)
     windows = [_Window.of(run, run.nulls, first, caps) for run in runs if run.nulls < run.num_rows]
     while windows:

@@ -450,7 +450,7 @@ class ZoneMap(ZoneKind):
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """Return the rows per zone."""
         file = segment.open(ZONES)
-        given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, least=1)}
+        given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, minimum=1)}
         return {_ROWS: stored_setting(file, given, _ROWS)}
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
@@ -814,7 +814,7 @@ class BloomFilter(ZoneKind):
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """Return the rows per zone, and the probability of false positives."""
         file = segment.open(FILTERS)
-        given = {_ITEMS: file.number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
+        given = {_ITEMS: file.number(_STORED_ITEMS, _DEFAULT_ITEMS, minimum=1)}
         chance = file.metadata.get(_STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
         items = stored_setting(file, given, _ITEMS)
         return {_ITEMS: items, _PROBABILITY: _probability_of(file, chance)}

@@ -621,8 +621,8 @@ class NGram(BaseTokenizer):
             at = bounds[:-1][np.diff(bounds) > 0]
             text = text[at]
         # Number of n-grams of each character: limited by the characters up to the end.
-        most = max(longest - shortest + 1, 0)
-        here = np.clip(bounds[text + 1] - at - shortest + 1, 0, most)
+        max_count = max(longest - shortest + 1, 0)
+        here = np.clip(bounds[text + 1] - at - shortest + 1, 0, max_count)
         self._check(int(here.sum()), int(here.max(initial=0)), len(at))
         owner = np.repeat(np.arange(len(at)), here)
         before = np.cumsum(here) - here

@@ -120,13 +120,13 @@ class TokenPositions(NamedTuple):
         ``int64`` of shape ``(documents + 1,)``: where the positions of each document begin.
     positions
         ``uint32``.
-    most
+    max_positions
         Largest number of positions in one document.
     """
 
     starts: Int64s
     positions: UInt32s
-    most: int
+    max_positions: int
 
     @classmethod
     def of(cls, starts: Int64s, positions: UInt32s) -> Self:
@@ -159,8 +159,8 @@ class Partition(Protocol):
     def positions(self, token: str) -> TokenPositions:
         """Return the positions of a token in each of its documents."""
 
-    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
-        """Return the first ``most`` tokens that are at most ``distance`` edits away."""
+    def near(self, token: str, distance: int, prefix_length: int, limit: int) -> list[str]:
+        """Return the first ``limit`` tokens that are at most ``distance`` edits away."""
 
 
 class TermQuery(NamedTuple):
@@ -226,9 +226,9 @@ class Hits(NamedTuple):
         scores = [np.zeros(0, np.float32), *(part.scores for part in parts)]
         return Hits(np.concatenate(rows), np.concatenate(scores))
 
-    def best(self, most: int | None) -> Hits:
-        """Return the ``most`` best rows, the best first; equal scores are ordered by row."""
-        order = np.lexsort((self.rows, -self.scores))[:most]
+    def best(self, limit: int | None) -> Hits:
+        """Return the ``limit`` best rows, the best first; equal scores are ordered by row."""
+        order = np.lexsort((self.rows, -self.scores))[:limit]
         return Hits(self.rows[order], self.scores[order])
 
 
@@ -236,16 +236,16 @@ def search_terms(
     searched: Sequence[SearchedPartition],
     query: TermQuery,
     statistics: TextStatistics,
-    most: int | None,
+    limit: int | None,
     others: Sequence[Partition] = (),
 ) -> Hits:
-    """Return the best rows, unordered; several partitions may give more than ``most``.
+    """Return the best rows, unordered; several partitions may give more than ``limit``.
 
     Parameters
     ----------
     statistics
         Statistics of all documents that scores compare with.
-    most
+    limit
         Rows wanted; ``None``: all matches.
     others
         Other partitions; scores compare with their documents, too.
@@ -271,13 +271,13 @@ def search_terms(
     for number, one in enumerate(searched):
         terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
         size = one.partition.size
-        search = Search(size, size if most is None else min(most, size), one.allowed, floor)
+        search = Search(size, size if limit is None else min(limit, size), one.allowed, floor)
         found = terms.best(rare, one, search)
         parts.append(Hits(one.rows[found.documents], found.scores))
-        if most and len(searched) > 1:
+        if limit and len(searched) > 1:
             together = np.concatenate([part.scores for part in parts])
-            if len(together) >= most:
-                worst = np.partition(together, len(together) - most)[len(together) - most]
+            if len(together) >= limit:
+                worst = np.partition(together, len(together) - limit)[len(together) - limit]
                 # A row of a later partition with an equal score may come first.
                 floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
     return Hits.joined(parts)
@@ -332,16 +332,18 @@ class _Terms:
 
     def best(self, rare: dict[str, float], one: SearchedPartition, search: Search) -> Found:
         """Return the best documents of the partition; equal scores are ordered by row."""
-        most = search.most
-        if one.ascending or not 0 < most < search.limit:
+        max_hits = search.max_hits
+        if one.ascending or not 0 < max_hits < search.limit:
             return self.find(rare, one.partition, search)
-        found = _by_rows(self.find(rare, one.partition, search._replace(most=most + 1)), one)
+        found = _by_rows(
+            self.find(rare, one.partition, search._replace(max_hits=max_hits + 1)), one
+        )
         scores = found.scores
-        if len(scores) > most and scores[most - 1] == scores[most]:
-            floor = max(search.floor, float(np.nextafter(scores[most], np.float32(0))))
-            every = search._replace(most=search.limit, floor=floor)
+        if len(scores) > max_hits and scores[max_hits - 1] == scores[max_hits]:
+            floor = max(search.floor, float(np.nextafter(scores[max_hits], np.float32(0))))
+            every = search._replace(max_hits=search.limit, floor=floor)
             found = _by_rows(self.find(rare, one.partition, every), one)
-        return Found(found.documents[:most], found.scores[:most])
+        return Found(found.documents[:max_hits], found.scores[:max_hits])
 
     def find(self, rare: dict[str, float], partition: Partition, search: Search) -> Found:
         """Return the best documents of the partition; equal scores are ordered by document."""
@@ -353,7 +355,7 @@ class _Terms:
         known = set(present)
         if not present or (together and any(known.isdisjoint(group) for group in self._groups)):
             return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
-        everything = search.most >= search.limit and not query.phrase
+        everything = search.max_hits >= search.limit and not query.phrase
         if everything:
             return self._summed(lists, factors, present, search)
         if together and all(len(group) == 1 for group in self._groups):
@@ -367,7 +369,9 @@ class _Terms:
         first = min(position for _, position in self._query.tokens)
         places = {token: place for place, token in enumerate(present)}
         return [
-            PhraseTerm(places[token], found.starts, found.positions, position - first, found.most)
+            PhraseTerm(
+                places[token], found.starts, found.positions, position - first, found.max_positions
+            )
             for token, position in self._query.tokens
             for found in (partition.positions(token),)
         ]
@@ -390,9 +394,9 @@ class _Terms:
                 matched &= has
         documents = np.flatnonzero(matched)
         rounded = scores[documents].astype(np.float32)
-        if search.most >= len(documents):
+        if search.max_hits >= len(documents):
             return Found(documents, rounded)
-        order = np.lexsort((documents, -rounded))[: search.most]
+        order = np.lexsort((documents, -rounded))[: search.max_hits]
         return Found(documents[order], rounded[order])
 
 
@@ -479,10 +483,10 @@ class OpenedPartition:
         """Statistics of the documents."""
         return self.documents.statistics
 
-    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
-        """Return the first ``most`` tokens that are at most ``distance`` edits away."""
+    def near(self, token: str, distance: int, prefix_length: int, limit: int) -> list[str]:
+        """Return the first ``limit`` tokens that are at most ``distance`` edits away."""
         strings: Any = self._kept("strings", self._read_strings)
-        places = near_tokens(strings, token, distance, prefix_length, most)
+        places = near_tokens(strings, token, distance, prefix_length, limit)
         return [strings[place].as_py() for place in places.tolist()]
 
     # ------------------------------------------------------------------ posting lists
@@ -848,7 +852,7 @@ class TextsInMemory:
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         return TokenPositions.of(starts, positions)
 
-    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
+    def near(self, token: str, distance: int, prefix_length: int, limit: int) -> list[str]:
         """Return the token itself: fuzzy searches expand tokens by the index only."""
         return [token]
 

@@ -349,7 +349,7 @@ def merge_partitions(
     first = next(added, None)
     if first is None:
         _write(numbers, last, [], form, out)
-    elif sum(map(_held, last)) + _held(first) <= limit:
+    elif sum(map(_merge_bytes, last)) + _merge_bytes(first) <= limit:
         _write(numbers, last, [first], form, out)
     else:
         _write(numbers, last, [], form, out)
@@ -385,7 +385,7 @@ def _groups(stored: Iterable[StoredPartition], limit: int) -> Iterator[list[Stor
     group: list[StoredPartition] = []
     held = 0
     for partition in stored:
-        needed = _held(partition)
+        needed = _merge_bytes(partition)
         if group and held + needed > limit:
             yield group
             group, held = [], 0
@@ -395,7 +395,7 @@ def _groups(stored: Iterable[StoredPartition], limit: int) -> Iterator[list[Stor
         yield group
 
 
-def _held(partition: StoredPartition | PartitionContent) -> int:
+def _merge_bytes(partition: StoredPartition | PartitionContent) -> int:
     """Estimate the bytes of memory for merging a partition."""
     return _BYTES_PER_POSTING * partition.postings + _BYTES_PER_POSITION * partition.positions
 

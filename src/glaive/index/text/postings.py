@@ -347,10 +347,10 @@ def check_positions(frequencies: Int64s | UInt32s, file: IndexFile) -> None:
     CorruptFileError
         The file is too small: 128 positions take at least one byte before compression.
     """
-    most = max(_SMALL_FILE_POSITIONS, _POSITIONS_PER_BYTE * file.size)
+    limit = max(_SMALL_FILE_POSITIONS, _POSITIONS_PER_BYTE * file.size)
     count = int(frequencies.sum(dtype=np.int64))
-    if count > most:
-        expected = f"at most {most} in {file.size} bytes"
+    if count > limit:
+        expected = f"at most {limit} in {file.size} bytes"
         raise file.corrupt("positions of an index", expected, f"{count}")
 
 
@@ -645,12 +645,12 @@ def best_scores(
     rare = np.log((ratio + unit).astype(np.float64)).astype(np.float32)
     mean = np.float32(total) / np.float32(max(1, len(lengths)))
     by_block = np.zeros(len(blocks.sizes), np.float32)
-    most = np.repeat(rare * (_K1 + unit), blocks.of_list)
+    max_scores = np.repeat(rare * (_K1 + unit), blocks.of_list)
     for some, within in blocks.windows():
         often = postings.frequencies[within].astype(np.float32)
         measured = lengths[postings.documents[within]].astype(np.float32)
         norm = _K1 * (unit - _B + _B * measured / mean)
-        scores = np.repeat(most[some], blocks.sizes[some]) * (often / (often + norm))
+        scores = np.repeat(max_scores[some], blocks.sizes[some]) * (often / (often + norm))
         by_block[some] = np.maximum.reduceat(scores, blocks.begins[some] - within.start)
     best = np.zeros(len(counts), np.float32)
     filled = blocks.of_list > 0
@@ -781,8 +781,8 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
         hold.
     """
     lengths = numbers_of(file, file.read(["_length"]), "_length", pa.uint32())
-    most = max(_SMALL_FILE_POSTINGS, _POSTINGS_PER_BYTE * file.size)
-    if lengths.max(initial=0) > documents or int(lengths.sum(dtype=np.int64)) > most:
+    limit = max(_SMALL_FILE_POSTINGS, _POSTINGS_PER_BYTE * file.size)
+    if lengths.max(initial=0) > documents or int(lengths.sum(dtype=np.int64)) > limit:
         raise wrong_lists(file, "_length")
     return np.concatenate([[0], np.cumsum(lengths)])
 

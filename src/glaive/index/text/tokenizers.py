@@ -351,11 +351,11 @@ class JsonBudget:
         Total bytes of the documents.
     """
 
-    __slots__ = ("_left", "_most", "_stored")
+    __slots__ = ("_left", "_limit", "_stored")
 
     def __init__(self, stored: int) -> None:
         self._stored = stored
-        self._left = self._most = max(settings.max_decoded_bytes_per_page, USUAL_RATIO * stored)
+        self._left = self._limit = max(settings.max_decoded_bytes_per_page, USUAL_RATIO * stored)
 
     def take(self, characters: int) -> None:
         """Use up some characters.
@@ -369,7 +369,7 @@ class JsonBudget:
         if self._left < 0:
             raise LimitError(
                 f"JSON documents of {self._stored} bytes have paths of long names that take more "
-                f"than {self._most} bytes with each of their values and tokens. If the dataset is "
+                f"than {self._limit} bytes with each of their values and tokens. If the dataset is "
                 "trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
             )
 

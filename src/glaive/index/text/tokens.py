@@ -221,13 +221,13 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([fst.root], np.int64), np.zeros(1, np.int64)
     seen, depth, spent = 0, 0, 0
-    most = max(_SMALL_FILE_NODES, _NODES_PER_BYTE * len(content))
+    limit = max(_SMALL_FILE_NODES, _NODES_PER_BYTE * len(content))
     ends: list[Int64s] = []
     values: list[Int64s] = []
     depths: list[Int64s] = []
     while len(addresses):
         if len(addresses) <= _MAX_SINGLE_NODES:
-            chain, ends_at, added = _follow(fst, addresses.tolist(), sums.tolist(), most - seen)
+            chain, ends_at, added = _follow(fst, addresses.tolist(), sums.tolist(), limit - seen)
             _check(max(added) < 1 << 63, "numbers beyond 2^63", where)
             parents.append(np.arange(seen, seen + len(chain)))
             letters.append(np.array(chain, np.uint8))
@@ -243,7 +243,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
         owner = np.repeat(np.arange(len(addresses)), nodes.counts)
         # Each node leads to at least one token, so that a level has at most ``count`` nodes.
         _check(len(owner) <= count, "more paths than tokens", where)
-        _check(seen + spent + len(owner) <= most, f"more than {most} nodes on all paths", where)
+        _check(seen + spent + len(owner) <= limit, f"more than {limit} nodes on all paths", where)
         parents.append(here[owner])
         letters.append(nodes.inputs)
         addresses, sums = nodes.targets, sums[owner] + nodes.outputs
@@ -253,8 +253,8 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     )
     _check(len(end_nodes) == count, f"{len(end_nodes)} tokens", where)
     _check(not len(numbers) or numbers.min() >= 0, "numbers below 0", where)
-    most = max(_SMALL_FILE_LETTERS, _LETTERS_PER_BYTE * len(content))
-    _check(int(lengths.sum()) <= most, f"more than {most} letters of all tokens", where)
+    limit = max(_SMALL_FILE_LETTERS, _LETTERS_PER_BYTE * len(content))
+    _check(int(lengths.sum()) <= limit, f"more than {limit} letters of all tokens", where)
     tokens = _strings(end_nodes, lengths, np.concatenate(parents), np.concatenate(letters))
     return tokens, numbers
 
@@ -334,7 +334,7 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
 
 
 def _follow(
-    fst: Fst, addresses: list[int], sums: list[int], most: int
+    fst: Fst, addresses: list[int], sums: list[int], limit: int
 ) -> tuple[list[int], list[int], list[int]]:
     """Follow a few nodes of a level while each has one transition.
 
@@ -346,7 +346,7 @@ def _follow(
         Letters, level by level; the nodes where the loop ended; and the sums of their outputs.
     """
     letters: list[int] = []
-    while len(letters) < most:
+    while len(letters) < limit:
         found = [way for address in addresses if (way := fst.single(address)) is not None]
         if len(found) < len(addresses):
             break
@@ -521,17 +521,17 @@ def _tree(tokens: pa.Array, numbers: Int64s) -> _Tree:
     final = np.zeros(count, np.bool_)
     final[at_end] = len(numbers) > 0
     # The outputs on the path to a node add up to the smallest number below the node.
-    least = np.full(count, np.iinfo(np.int64).max)
-    least[at_end] = numbers
+    lowest = np.full(count, np.iinfo(np.int64).max)
+    lowest[at_end] = numbers
     order = np.argsort(depths, kind="stable")
     bounds = np.searchsorted(depths[order], np.arange(int(depths.max()) + 2))
     for depth in range(int(depths.max()), 0, -1):
         nodes = order[bounds[depth] : bounds[depth + 1]]
-        np.minimum.at(least, parents[nodes], least[nodes])
+        np.minimum.at(lowest, parents[nodes], lowest[nodes])
     ends = np.zeros(count, np.int64)
-    least[0] = 0
-    ends[at_end] = numbers - least[at_end]
-    return _Tree(parents, letters, least - least[parents], final, ends)
+    lowest[0] = 0
+    ends[at_end] = numbers - lowest[at_end]
+    return _Tree(parents, letters, lowest - lowest[parents], final, ends)
 
 
 def _shared(begins: Int64s, lengths: Int64s, data: UInt8s) -> Int64s:
@@ -756,7 +756,7 @@ _FIRST_TOKENS, _MAX_BATCH_TOKENS = 1 << 10, 1 << 15
 """Tokens to compare at a time: few at first, because these often suffice."""
 
 
-def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, most: int) -> Int64s:
+def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, limit: int) -> Int64s:
     """Return the indices of the first tokens within ``distance`` edits of a token.
 
     Parameters
@@ -767,7 +767,7 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
         Token to compare with.
     prefix_length
         Leading characters that must be equal, or the whole token if it is shorter.
-    most
+    limit
         Maximum number of indices.
 
     Notes
@@ -789,9 +789,9 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
         within = _within(tokens.take(integer_array(places)), wanted, distance)
         found.append(places[within])
         count += len(found[-1])
-        if count >= most:
+        if count >= limit:
             break
-    return np.concatenate([np.zeros(0, np.int64), *found])[:most]
+    return np.concatenate([np.zeros(0, np.int64), *found])[:limit]
 
 
 def _within(tokens: Any, wanted: str, distance: int) -> Flags:

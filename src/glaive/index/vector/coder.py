@@ -884,7 +884,7 @@ class RabitCoder(Coder):
         error = self._error(squares, length)
         columns |= dict(zip(_FACTORS, (*factors, error), strict=True))
         if self.bits > 1:
-            columns |= self._extra(sizes, positive, mirrored, squares, products)
+            columns |= self._encode_extra_bits(sizes, positive, mirrored, squares, products)
         return columns
 
     def _factors(
@@ -915,7 +915,7 @@ class RabitCoder(Coder):
             error: Float64s = np.sqrt(squares * spread) * _CONFIDENCE
         return error if self._dot else 2 * error
 
-    def _extra(
+    def _encode_extra_bits(
         self,
         sizes: Float32s,
         positive: Flags,
@@ -925,7 +925,7 @@ class RabitCoder(Coder):
     ) -> dict[str, NDArray[Any]]:
         """Encode the bits after the sign, and return their codes and factors."""
         bits = self.bits - 1
-        most = (1 << bits) - 1
+        max_code = (1 << bits) - 1
         # The numbers of a rotated vector are nearly normally distributed.
         deviations = np.sqrt(np.maximum(squares, _TINY) / self.dimension)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -935,11 +935,11 @@ class RabitCoder(Coder):
             # Vectors or damaged centroids near the largest number have infinite squares and
             # distances: any code will do.
             scaled = np.where(finite, scaled, np.float32(0))
-        codes = quantize_rotated(scaled, _TRIED_MULTIPLES / np.float32(_STEPS[bits]), most)
+        codes = quantize_rotated(scaled, _TRIED_MULTIPLES / np.float32(_STEPS[bits]), max_code)
         values = codes + np.float32(0.5)
         length = np.einsum("ij,ij->i", values, sizes).astype(np.float64)
         offset = np.einsum("ij,ij->i", values, mirrored).astype(np.float64)
-        stored = np.where(positive, codes, np.uint8(most) - codes)
+        stored = np.where(positive, codes, np.uint8(max_code) - codes)
         factors = self._factors(squares, products, length, offset)
         return {EXTRA: to_blocked(stored, bits), **dict(zip(_EXTRA_FACTORS, factors, strict=True))}
 

@@ -586,16 +586,16 @@ def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:
     return made.reshape(rows, blocks.shape[1] * _BLOCK)[:, :dimension]
 
 
-def _one(blocks: UInt8s) -> UInt8s:
+def _unpack_1(blocks: UInt8s) -> UInt8s:
     return np.unpackbits(blocks, axis=2, bitorder="little")
 
 
-def _two(blocks: UInt8s) -> UInt8s:
+def _unpack_2(blocks: UInt8s) -> UInt8s:
     parts = [(blocks >> np.uint8(shift)) & np.uint8(3) for shift in (0, 2, 4, 6)]
     return np.concatenate(parts, axis=2)
 
 
-def _four(blocks: UInt8s) -> UInt8s:
+def _unpack_4(blocks: UInt8s) -> UInt8s:
     pairs = blocks.reshape(*blocks.shape[:2], 4, 8)
     return np.stack([pairs & np.uint8(15), pairs >> np.uint8(4)], axis=3).reshape(
         *blocks.shape[:2], _BLOCK
@@ -614,7 +614,7 @@ def _low_nibbles(blocks: UInt8s) -> UInt8s:
     return np.concatenate(parts, axis=2)
 
 
-def _six(blocks: UInt8s) -> UInt8s:
+def _unpack_6(blocks: UInt8s) -> UInt8s:
     words = blocks.reshape(*blocks.shape[:2], 3, 16)
     last = sum(((words[:, :, k] >> np.uint8(6)) << np.uint8(2 * k)) for k in range(3))
     low = (words & np.uint8(63)).reshape(*blocks.shape[:2], 48)
@@ -630,13 +630,13 @@ def _with_top(low: UInt8s, plane: UInt8s, bits: int) -> UInt8s:
 
 
 _DECODERS: Final[Mapping[int, Callable[[UInt8s], UInt8s]]] = {
-    1: _one,
-    2: _two,
-    3: lambda blocks: _with_top(_two(blocks[:, :, :16]), blocks[:, :, 16:], 3),
-    4: _four,
+    1: _unpack_1,
+    2: _unpack_2,
+    3: lambda blocks: _with_top(_unpack_2(blocks[:, :, :16]), blocks[:, :, 16:], 3),
+    4: _unpack_4,
     5: lambda blocks: _with_top(_low_nibbles(blocks), blocks[:, :, 32:], 5),
-    6: _six,
-    7: lambda blocks: _with_top(_six(blocks[:, :, :48]), blocks[:, :, 48:], 7),
+    6: _unpack_6,
+    7: lambda blocks: _with_top(_unpack_6(blocks[:, :, :48]), blocks[:, :, 48:], 7),
     8: lambda blocks: blocks,
 }
 """Functions that decode the 64 numbers of each block, by bits per number."""

@@ -396,9 +396,9 @@ class StoredIndex:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise self._index.corrupt(f"metadata {GRAPHS!r}", "graphs", repr(error)) from error
         for key, value in known.items():
-            least, most = _GRAPH_LIMITS[key]
-            if not least <= value <= most:
-                raise self._index.corrupt(f"{key} of graphs", f"{least} to {most}", f"{value}")
+            minimum, maximum = _GRAPH_LIMITS[key]
+            if not minimum <= value <= maximum:
+                raise self._index.corrupt(f"{key} of graphs", f"{minimum} to {maximum}", f"{value}")
         return known
 
     def statistics(self) -> dict[str, Any]:
@@ -533,11 +533,11 @@ _BUFFERS: Final = ("codebook_position", "rotate_mat_position")
 _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
 
 
-def _hint(text: str | None, default: int, most: int) -> int:
+def _hint(text: str | None, default: int, maximum: int) -> int:
     """Parse a hint; return the default if it is absent or unreasonable."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) < 9):
         return default
-    return int(text) if 1 <= int(text) <= most else default
+    return int(text) if 1 <= int(text) <= maximum else default
 
 
 # --- Merge segments with equal models, and add rows of a source -------------------------

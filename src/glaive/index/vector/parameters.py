@@ -727,9 +727,9 @@ def train_residuals(
         return trained.astype(column.dtype)
 
 
-def _some(vectors: Float32s, most: int) -> Float32s:
-    """Return at most ``most`` vectors, evenly spaced."""
-    if len(vectors) <= most:
+def _some(vectors: Float32s, limit: int) -> Float32s:
+    """Return at most ``limit`` vectors, evenly spaced."""
+    if len(vectors) <= limit:
         return vectors
-    chosen = np.arange(most, dtype=np.int64) * len(vectors) // most
+    chosen = np.arange(limit, dtype=np.int64) * len(vectors) // limit
     return vectors[chosen]

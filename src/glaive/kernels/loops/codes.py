@@ -176,7 +176,7 @@ def _splat(builder: Any, value: Any) -> Any:
 @instruction(types.uint64, *(types.int64,) * 4, *(types.float32,) * 4)
 def rows_within(
     builder: Any, code_at: Any, parts: Any, table_at: Any, terms_at: Any, weight_of: Any,
-    start: Any, step_of: Any, most: Any,
+    start: Any, step_of: Any, limit: Any,
 ) -> Any:  # fmt: skip
     """Return a bit for each of 64 rows: whether its bound is within a limit.
 
@@ -204,8 +204,8 @@ def rows_within(
         halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
         for total, half in zip(sums, halves, strict=True):
             builder.store(builder.add(builder.load(total), half), total)
-    step_of, most, weight_of, start = (
-        _splat(builder, value) for value in (step_of, most, weight_of, start)
+    step_of, limit, weight_of, start = (
+        _splat(builder, value) for value in (step_of, limit, weight_of, start)
     )
     mask = ir.Constant(_I64, 0)
     for number, total in enumerate(sums):
@@ -218,7 +218,7 @@ def rows_within(
         is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
         size = builder.select(is_less, builder.fneg(size), size)
         bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
-        within = builder.fcmp_unordered("<=", bound, most)
+        within = builder.fcmp_unordered("<=", bound, limit)
         bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
         mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
     return mask
@@ -267,20 +267,20 @@ def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
             b, f = lesser(b, second), greater(f, second)
             c, g = lesser(c, third), greater(g, third)
             d, h = lesser(d, fourth), greater(h, fourth)
-        least, most = min(a, b, c, d), max(e, f, g, h)
-        store_f32(numbers + 8 + part * 4, least)
-        base += least
-        large += max(abs(least), abs(most))
-        span = max(span, most - least)
+        lowest, highest = min(a, b, c, d), max(e, f, g, h)
+        store_f32(numbers + 8 + part * 4, lowest)
+        base += lowest
+        large += max(abs(lowest), abs(highest))
+        span = max(span, highest - lowest)
     step = span / np.float32(255)
     if not (np.float32(1e-30) < step < _LARGEST) or not (large < _LARGEST):
         return False
     inverse = np.float32(1) / step
     for part in range(width):
         table, bytes_of = tables + part * _ENTRIES * 4, out + part * _ENTRIES
-        least = load_f32(numbers + 8 + part * 4)
+        lowest = load_f32(numbers + 8 + part * 4)
         for i in range(_ENTRIES):
-            number = (item_f32(table, i) - least) * inverse
+            number = (item_f32(table, i) - lowest) * inverse
             number = lesser(np.float32(255), number)
             put_u8(bytes_of, i, np.int32(number))
     store_f32(numbers, step)

@@ -55,7 +55,7 @@ def is_farther(
 
 
 @kernel
-def put(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> None:
+def copy_entry(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> None:
     """Copy a row within the heap."""
     store_f32(heap + to * 4, load_f32(heap + source * 4))
     store_u64(keys + to * 8, load_u64(keys + source * 8))
@@ -64,10 +64,10 @@ def put(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> N
 
 
 @kernel
-def hole_for(
+def sift_down(
     heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
 ) -> int:
-    """Remove the farthest row and make room for another; return where."""
+    """Remove the farthest row; return the place in the heap for a row that replaces it."""
     at = 0
     child = 1
     while child < size:
@@ -78,23 +78,23 @@ def hole_for(
             child += 1
         if not is_farther(load_f32(heap + child * 4), load_u64(keys + child * 8), far, key):
             break
-        put(heap, keys, places, rows, at, child)
+        copy_entry(heap, keys, places, rows, at, child)
         at = child
         child = 2 * at + 1
     return at
 
 
 @kernel
-def hole_behind(
+def sift_up(
     heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
 ) -> int:
-    """Make room for one row more; return where."""
+    """Make room for one row more; return the place in the heap."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
         if not is_farther(far, key, load_f32(heap + parent * 4), load_u64(keys + parent * 8)):
             break
-        put(heap, keys, places, rows, at, parent)
+        copy_entry(heap, keys, places, rows, at, parent)
         at = parent
     return at
 
@@ -105,8 +105,8 @@ def sort_heap(heap: int, keys: int, places: int, rows: int, size: int) -> None:
     for last in range(size - 1, 0, -1):
         far, key = load_f32(heap + last * 4), load_u64(keys + last * 8)
         place, row = load_u64(places + last * 8), load_u64(rows + last * 8)
-        put(heap, keys, places, rows, last, 0)
-        at = hole_for(heap, keys, places, rows, last, far, key)
+        copy_entry(heap, keys, places, rows, last, 0)
+        at = sift_down(heap, keys, places, rows, last, far, key)
         store_f32(heap + at * 4, far)
         store_u64(keys + at * 8, key)
         store_u64(places + at * 8, place)
@@ -123,12 +123,12 @@ def keep_near(
     In a full heap, the row replaces the farthest one, if it is nearer.
     """
     if size < capacity:
-        at = hole_behind(heap, keys, places, rows, size, far, key)
+        at = sift_up(heap, keys, places, rows, size, far, key)
         size += 1
     else:
         if not is_farther(load_f32(heap), load_u64(keys), far, key):
             return size
-        at = hole_for(heap, keys, places, rows, size, far, key)
+        at = sift_down(heap, keys, places, rows, size, far, key)
     store_f32(heap + at * 4, far)
     store_u64(keys + at * 8, key)
     store_u64(places + at * 8, load_u64(place))
@@ -145,7 +145,7 @@ EXPANDED = 1 << 30
 
 
 @kernel
-def put_candidate(target: int, value: int) -> None:
+def store_i32(target: int, value: int) -> None:
     """Store one 32-bit word."""
     store_u32(target, np.uint32(value))
 
@@ -158,28 +158,28 @@ def shift_16(builder: Any, address: Any) -> Any:
 
 
 @kernel
-def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.float32) -> int:
+def insert(ids: int, distances: int, count: int, capacity: int, node: int, far: np.float32) -> int:
     """Insert into a list in order of distance, after equal ones; return the place.
 
     NaN comes last.
     """
     low = 0
     if math.isnan(far):  # numpy's is lowered to a loop, which the checked build refuses
-        low = min(count, most - 1)
+        low = min(count, capacity - 1)
     while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
         low += 16
     while low < count and load_f32(distances + low * 4) <= far:
         low += 1
-    end = min(count, most - 1)
+    end = min(count, capacity - 1)
     while end - low >= 16:
         end -= 16
         shift_16(ids + end * 4)
         shift_16(distances + end * 4)
     while end > low:
         end -= 1
-        put_candidate(ids + end * 4 + 4, load_i32(ids + end * 4))
+        store_i32(ids + end * 4 + 4, load_i32(ids + end * 4))
         store_f32(distances + end * 4 + 4, load_f32(distances + end * 4))
-    put_candidate(ids + low * 4, node)
+    store_i32(ids + low * 4, node)
     store_f32(distances + low * 4, far)
     return low
 
@@ -323,13 +323,13 @@ def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.flo
 @kernel_with_sums
 def scaled_cosine_f64(vector: int, query: int, dimension: int) -> float:
     """Return the cosine, where squares in 64 bits may be 0, inexact or infinite."""
-    most = other_most = 0.0
+    largest = other_largest = 0.0
     for i in range(dimension):
-        most = max(most, abs(item_f64(vector, i)))
-        other_most = max(other_most, abs(item_f64(query, i)))
+        largest = max(largest, abs(item_f64(vector, i)))
+        other_largest = max(other_largest, abs(item_f64(query, i)))
     product = square = other = 0.0
     for i in range(dimension):
-        x, y = item_f64(vector, i) / most, item_f64(query, i) / other_most
+        x, y = item_f64(vector, i) / largest, item_f64(query, i) / other_largest
         product += x * y
         square += x * x
         other += y * y
@@ -516,16 +516,16 @@ _SQUARED, _HAMMING = 0, 3
 @kernel_with_sums
 def rank_vectors(
     values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
-    queries: int, query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
+    queries: int, query_count: int, query_bytes: int, wanted: int, numbers: int, distances: int,
 ) -> None:  # fmt: skip
     """List the vectors nearest to each query, the nearest first; of equal ones the first.
 
     ``numbers`` and distances have 32 bits. NaN is the farthest. ``among`` are the numbers of the
-    vectors to rank, 0: all; there are at least ``most``.
+    vectors to rank, 0: all; there are at least ``wanted``.
     """
     for place in range(query_count):
         query = queries + place * query_bytes
-        ids, far_of = numbers + place * most * 4, distances + place * most * 4
+        ids, far_of = numbers + place * wanted * 4, distances + place * wanted * 4
         size = 0
         for i in range(vector_count):
             number = i
@@ -538,12 +538,12 @@ def rank_vectors(
                 far = squared_f32(vector, query, dimension)
             else:
                 far = np.float32(1) - dot_f32(vector, query, dimension)
-            if size == most:
+            if size == wanted:
                 last = load_f32(far_of + (size - 1) * 4)
                 if math.isnan(far) or last <= far:
                     continue
-            insert(ids, far_of, size, most, number, far)
-            size = min(size + 1, most)
+            insert(ids, far_of, size, wanted, number, far)
+            size = min(size + 1, wanted)
 
 
 # --- Compiled rescoring of rows; its wrapper is in ``glaive.kernels.distances`` ---------
@@ -591,7 +591,7 @@ def rescore_rows(
     """
     end = load_i64(ends + (pages - 1) * 8)
     last_start = size - width
-    least = load_f32(low)
+    lower_limit = load_f32(low)
     for i in range(load_i64(bounds + query_count * 8)):
         fragment, row = load_i64(fragments + i * 8), load_i64(rows + i * 8)
         if fragment < 0 or fragment >= fragment_count or row < 0:
@@ -627,7 +627,7 @@ def rescore_rows(
         for i in range(begin, stop):
             far = load_f32(measured + i * 4)
             # NaN fails both comparisons.
-            if not (far <= limit) or not (far >= least):
+            if not (far <= limit) or not (far >= lower_limit):
                 continue
             count = keep_near(
                 at_heap, at_keys, at_fragments, at_rows, count, capacity, far,

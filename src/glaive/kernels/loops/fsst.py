@@ -706,13 +706,13 @@ def _tally(entry: int, before: int, memory: int, keys: int, key_count: int) -> i
 
 
 @kernel
-def _left(entry: int) -> int:
+def _first_of_pair(entry: int) -> int:
     """Return the step as the first of a pair, or -1 for a step of eight bytes."""
     return entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
 
 
 @kernel
-def _walk(
+def _count_steps(
     offsets: int, data: int, data_end: int, count: int, memory: int, keys: int
 ) -> tuple[int, int]:
     """Encode values and count their steps and pairs of steps.
@@ -746,7 +746,7 @@ def _walk(
                 p1 += entry1 >> SIZE_SHIFT
                 key_count = _tally(entry0, b0, memory, keys, key_count)
                 key_count = _tally(entry1, b1, memory, keys, key_count)
-                b0, b1 = _left(entry0), _left(entry1)
+                b0, b1 = _first_of_pair(entry0), _first_of_pair(entry1)
                 written += 2 + ((entry0 & 256) == 0) + ((entry1 & 256) == 0)
         else:
             # One half is done: the other continues in the variables of the first.
@@ -757,7 +757,7 @@ def _walk(
                 entry0 = _look_up(p0, e0, data_end, memory)
                 p0 += entry0 >> SIZE_SHIFT
                 key_count = _tally(entry0, b0, memory, keys, key_count)
-                b0 = _left(entry0)
+                b0 = _first_of_pair(entry0)
                 written += 1 + ((entry0 & 256) == 0)
 
 
@@ -951,7 +951,7 @@ def train(
         values = load_i64(here + ROUND.values)
         min_count = load_i64(here + ROUND.min_count)
         weight = load_i64(here + ROUND.pair_weight)
-        written, key_count = _walk(offsets, data, data + data_size, values, memory, keys)
+        written, key_count = _count_steps(offsets, data, data + data_size, values, memory, keys)
         if values == sample_values and written < smallest:
             best, smallest = count, written
             copy(words, memory + WORDS + 8 * 256, 8 * count)

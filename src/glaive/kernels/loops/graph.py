@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
-from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, put_candidate, squared_f32
+from glaive.kernels.loops.distances import EXPANDED, dot_f32, insert, squared_f32, store_i32
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_with_sums,
@@ -31,7 +31,7 @@ MAX_EDGES = 1 << 17
 
 
 @kernel
-def between(
+def node_distance(
     first: int, second: int, vectors: int, vector_of: int, dimension: int, kind: int
 ) -> np.float32:
     """Return the distance between two nodes."""
@@ -41,8 +41,8 @@ def between(
 
 
 @kernel
-def gather(
-    node: int, stamp: int, enough: int, offsets: int, nodes: int, live: int, stamps: int,
+def collect_candidates(
+    node: int, stamp: int, wanted: int, offsets: int, nodes: int, live: int, stamps: int,
     candidates: int, deleted: int, capacity: int,
 ) -> int:  # fmt: skip
     """Collect candidates: live neighbours, and live nodes reached through deleted ones.
@@ -55,7 +55,7 @@ def gather(
     direct = 0
     through = node
     room = MAX_EDGES
-    put_candidate(stamps + node * 4, stamp)
+    store_i32(stamps + node * 4, stamp)
     while True:
         edge = load_i64(offsets + through * 8)
         end = load_i64(offsets + through * 8 + 8)
@@ -67,17 +67,17 @@ def gather(
             edge += 1
             if load_i32(stamps + neighbour * 4) == stamp:
                 continue
-            put_candidate(stamps + neighbour * 4, stamp)
+            store_i32(stamps + neighbour * 4, stamp)
             if load_u8(live + neighbour):
-                put_candidate(candidates + count * 4, neighbour)
+                store_i32(candidates + count * 4, neighbour)
                 count += 1
             else:
-                put_candidate(deleted + waiting * 4, neighbour)
+                store_i32(deleted + waiting * 4, neighbour)
                 waiting += 1
         if at < 0:
             direct = waiting
         at += 1
-        if at >= waiting or room == 0 or (at >= direct and count >= enough):
+        if at >= waiting or room == 0 or (at >= direct and count >= wanted):
             return count
         through = load_i32(deleted + at * 4)
 
@@ -95,14 +95,14 @@ def repair_graph(
         node = load_i64(damaged + i * 8)
         first = load_i64(offsets + node * 8)
         width = load_i64(offsets + node * 8 + 8) - first
-        size = gather(
+        size = collect_candidates(
             node, i + 1, width, offsets, nodes, live, stamps, candidates, ordered, capacity
         )
         for k in range(size):
             candidate = load_i32(candidates + k * 4)
-            far = between(node, candidate, vectors, vector_of, dimension, kind)
+            far = node_distance(node, candidate, vectors, vector_of, dimension, kind)
             insert(ordered, distances, k, capacity, candidate, far)
-            put_candidate(taken + k * 4, 0)
+            store_i32(taken + k * 4, 0)
         at = first * 4
         filled = 0
         for k in range(size):
@@ -112,22 +112,22 @@ def repair_graph(
             apart = 1
             for t in range(filled):
                 chosen = load_i32(into_nodes + at + t * 4)
-                if between(candidate, chosen, vectors, vector_of, dimension, kind) < distance:
+                if node_distance(candidate, chosen, vectors, vector_of, dimension, kind) < distance:
                     apart = 0
                     break
             if apart:
-                put_candidate(taken + k * 4, 1)
-                put_candidate(into_nodes + at + filled * 4, candidate)
+                store_i32(taken + k * 4, 1)
+                store_i32(into_nodes + at + filled * 4, candidate)
                 store_f32(into_distances + at + filled * 4, distance)
                 filled += 1
         for k in range(size):
             if filled == width:
                 break
             if load_i32(taken + k * 4) == 0:
-                put_candidate(into_nodes + at + filled * 4, load_i32(ordered + k * 4))
+                store_i32(into_nodes + at + filled * 4, load_i32(ordered + k * 4))
                 store_f32(into_distances + at + filled * 4, load_f32(distances + k * 4))
                 filled += 1
-        put_candidate(into_counts + node * 4, filled)
+        store_i32(into_counts + node * 4, filled)
 
 
 # --- Compiled construction of neighbour graphs; the wrappers are in ---------------------
@@ -168,7 +168,7 @@ def distance(first: int, second: int, size: int, kind: int) -> np.float32:
 def search_level(
     query: int, vectors: int, size: int, kind: int, nodes: int, counts: int, upper_of: int,
     level: int, capacity: int, stamps: int, stamp: int, ids: int, distances: int, count: int,
-    most: int, fresh: int,
+    max_count: int, fresh: int,
 ) -> int:  # fmt: skip
     """Improve a list of candidates by the neighbours of its nodes, as long as some are nearer.
 
@@ -182,7 +182,7 @@ def search_level(
         if node >= EXPANDED:
             at += 1
             continue
-        put_candidate(ids + at * 4, node + EXPANDED)
+        store_i32(ids + at * 4, node + EXPANDED)
         block = node
         if level > 0:
             block = load_i32(upper_of + node * 4) + level - 1
@@ -196,7 +196,7 @@ def search_level(
         for i in range(load_i32(counts + block * 4)):
             other = load_i32(nodes + (block * capacity + i) * 4)
             # Avoid a branch: the processor would mispredict it.
-            put_candidate(fresh + found * 4, other)
+            store_i32(fresh + found * 4, other)
             found += np.int64(load_u8(stamps + other) != stamp)
             store_u8(stamps + other, np.uint8(stamp))
         for i in range(found):
@@ -207,19 +207,19 @@ def search_level(
         for i in range(found):
             other = load_i32(fresh + i * 4)
             far = distance(query, vectors + other * size, size, kind)
-            if count < most or far < load_f32(distances + (count - 1) * 4):
-                place = insert(ids, distances, count, most, other, far)
-                count = min(count + 1, most)
+            if count < max_count or far < load_f32(distances + (count - 1) * 4):
+                place = insert(ids, distances, count, max_count, other, far)
+                count = min(count + 1, max_count)
                 nearest = min(nearest, place)
         at = nearest
     for i in range(count):
-        put_candidate(ids + i * 4, load_i32(ids + i * 4) & (EXPANDED - 1))
+        store_i32(ids + i * 4, load_i32(ids + i * 4) & (EXPANDED - 1))
     return count
 
 
 @kernel
 def choose(
-    vectors: int, size: int, kind: int, ids: int, distances: int, count: int, most: int,
+    vectors: int, size: int, kind: int, ids: int, distances: int, count: int, capacity: int,
     into_ids: int, into_distances: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Choose nodes, the nearest first, that are nearer to the query than to any chosen before.
@@ -231,7 +231,7 @@ def choose(
     chosen = 0
     lost = False
     for i in range(count):
-        if chosen == most:
+        if chosen == capacity:
             break
         word, far = load_i32(ids + i * 4), load_f32(distances + i * 4)
         if word & OTHER and not lost:
@@ -246,20 +246,20 @@ def choose(
                 apart = False
                 break
         if apart:
-            put_candidate(into_ids + chosen * 4, word)
+            store_i32(into_ids + chosen * 4, word)
             store_f32(into_distances + chosen * 4, far)
             chosen += 1
-            put_candidate(ids + i * 4, word | EXPANDED)
+            store_i32(ids + i * 4, word | EXPANDED)
         elif word & APART:
             lost = True
     apart_count = chosen
     for t in range(chosen):
-        put_candidate(into_ids + t * 4, load_i32(into_ids + t * 4) & NODE)
+        store_i32(into_ids + t * 4, load_i32(into_ids + t * 4) & NODE)
     for i in range(count):
         word = load_i32(ids + i * 4)
-        put_candidate(ids + i * 4, word & NODE)
-        if word < EXPANDED and chosen < most:
-            put_candidate(into_ids + chosen * 4, word & NODE)
+        store_i32(ids + i * 4, word & NODE)
+        if word < EXPANDED and chosen < capacity:
+            store_i32(into_ids + chosen * 4, word & NODE)
             store_f32(into_distances + chosen * 4, load_f32(distances + i * 4))
             chosen += 1
     return apart_count, chosen
@@ -278,7 +278,7 @@ def find_neighbors(
         node = load_i32(batch + i * 4)
         own_level = np.int64(load_u8(levels + node))
         query = vectors + node * size
-        put_candidate(ids, entry)
+        store_i32(ids, entry)
         store_f32(distances, distance(query, vectors + entry * size, size, kind))
         count = 1
         level = entry_level
@@ -291,13 +291,13 @@ def find_neighbors(
             nodes, counts, capacity = upper_nodes, upper_counts, upper_capacity
             if level == 0:
                 nodes, counts, capacity = lower_nodes, lower_counts, lower_capacity
-            most = candidates
+            max_count = candidates
             if level > own_level:
-                most = 1
+                max_count = 1
             count = search_level(
                 query=query, vectors=vectors, size=size, kind=kind, nodes=nodes, counts=counts,
                 upper_of=upper_of, level=level, capacity=capacity, stamps=stamps, stamp=stamp,
-                ids=ids, distances=distances, count=count, most=most, fresh=fresh,
+                ids=ids, distances=distances, count=count, max_count=max_count, fresh=fresh,
             )  # fmt: skip
             if level <= own_level:
                 block = node
@@ -309,9 +309,9 @@ def find_neighbors(
                     vectors, size, kind, ids, distances, count, capacity,
                     nodes + block * capacity * 4, far + block * capacity * 4,
                 )  # fmt: skip
-                put_candidate(counts + block * 4, kept)
-                put_candidate(judged + block * 8, apart)
-                put_candidate(judged + block * 8 + 4, kept)
+                store_i32(counts + block * 4, kept)
+                store_i32(judged + block * 8, apart)
+                store_i32(judged + block * 8 + 4, kept)
             level -= 1
     return stamp
 
@@ -336,7 +336,7 @@ def order_list(
             first += 1
         node = load_i32(own_ids + at * 4)
         if 0 <= node < node_count:
-            put_candidate(ids + size * 4, node | known)
+            store_i32(ids + size * 4, node | known)
             store_f32(far + size * 4, load_f32(own_distances + at * 4))
             size += 1
     for k in range(judged, count):
@@ -368,7 +368,7 @@ def link_back(
             apart = known = np.int64(0)
         edge = np.int64(first)
         while edge < last and count < capacity:
-            put_candidate(own_ids + count * 4, load_i32(sources + edge * 4))
+            store_i32(own_ids + count * 4, load_i32(sources + edge * 4))
             store_f32(own_distances + count * 4, load_f32(source_distances + edge * 4))
             count += 1
             edge += 1
@@ -387,9 +387,9 @@ def link_back(
                 vectors, size, kind, ids, far, size_now, capacity, own_ids, own_distances,
             )  # fmt: skip
             count = known
-        put_candidate(counts + block * 4, count)
-        put_candidate(judged + block * 8, apart)
-        put_candidate(judged + block * 8 + 4, known)
+        store_i32(counts + block * 4, count)
+        store_i32(judged + block * 8, apart)
+        store_i32(judged + block * 8 + 4, known)
 
 
 # --- Compiled kernel that searches neighbour graphs; wrapper: ``glaive.kernels.graph_search``
@@ -429,7 +429,7 @@ def search_codes(
     """
     code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, sort_key(entry, kind, codes, width, query, terms))
-    put_candidate(found, entry)
+    store_i32(found, entry)
     store_u8(visited + entry, np.uint8(stamp))
     count = 1
     at = 0
@@ -438,7 +438,7 @@ def search_codes(
         if node >= EXPANDED:
             at += 1
             continue
-        put_candidate(found + at * 4, node + EXPANDED)
+        store_i32(found + at * 4, node + EXPANDED)
         at += 1
         row = node
         if row_of:
@@ -460,7 +460,7 @@ def search_codes(
                 other = np.int64(load_u32(neighbors + edge * 4))
                 if other < nodes:
                     # Avoid a branch: the processor would mispredict it.
-                    put_candidate(fresh + met * 4, other)
+                    store_i32(fresh + met * 4, other)
                     met += np.int64(load_u8(visited + other) != stamp)
                     store_u8(visited + other, np.uint8(stamp))
             # Codes lie anywhere: fetch all before the first comparison.
@@ -478,7 +478,7 @@ def search_codes(
                     count = min(count + 1, capacity)
             first = stop
     for i in range(count):
-        put_candidate(found + i * 4, load_i32(found + i * 4) & (EXPANDED - 1))
+        store_i32(found + i * 4, load_i32(found + i * 4) & (EXPANDED - 1))
     return count
 
 

@@ -159,7 +159,7 @@ def _clear(slots: int, size: int) -> None:
 
 
 @kernel
-def enter_again(slots: int, size: int, hashes: int, items: int) -> None:
+def rehash(slots: int, size: int, hashes: int, items: int) -> None:
     """Enter all items again, in ``size`` slots."""
     _clear(slots, size)
     for item in range(items):
@@ -179,7 +179,7 @@ def _enter(
     store_u32(slots + 4 * slot, item + 1)
     if (8 if size < SPARSE_SLOTS else 2) * (item + 1) > size:
         size *= 2
-        enter_again(slots, size, hashes, item + 1)
+        rehash(slots, size, hashes, item + 1)
     return size
 
 
@@ -502,9 +502,9 @@ def sign(
         for value in range(values):
             factor = load_u64(factors + 8 * value)
             term = load_u64(terms + 8 * value)
-            least = MAX_HASH
+            minimum = MAX_HASH
             for at in range(first, last):
                 permuted = load_u64(hashes + 8 * at) * factor + term
-                least = min(least, permuted)
-            mixed = load_u64(mixers + 8 * value) * least
+                minimum = min(minimum, permuted)
+            mixed = load_u64(mixers + 8 * value) * minimum
             store_u16(target + 2 * (text * values + value), mixed >> np.uint64(48))

@@ -200,7 +200,7 @@ def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
 
 
 @kernel
-def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
+def any_above(word_bits: int, source: int, count: int, limit: int) -> bool:
     """Return whether one of ``count`` ≤ 64 words is above ``limit``."""
     if count == WINDOW:
         low = np.uint64(limit) + np.uint64(1)
@@ -312,7 +312,7 @@ def match_words(
     while at < count:
         take = min(count - at, WINDOW)
         here = source + at * word
-        if limit >= 0 and beyond(word_bits, here, take, limit):
+        if limit >= 0 and any_above(word_bits, here, take, limit):
             return False
         passing = np.uint64(0)
         if take == WINDOW:

@@ -115,10 +115,10 @@ def fit(builder: Any, address: Any, count: Any, by: Any, limit: Any) -> Any:
 
 
 @instruction(types.void, types.int64, types.float32, types.float32, types.int64)
-def encode_8(builder: Any, numbers: Any, factor: Any, most: Any, codes: Any) -> Any:
+def encode_8(builder: Any, numbers: Any, factor: Any, limit: Any, codes: Any) -> Any:
     """Store the codes of eight numbers, a byte each."""
     scaled = builder.fmul(load(builder, numbers, _FLOATS), _splat(builder, factor))
-    limits = _splat(builder, most)
+    limits = _splat(builder, limit)
     clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
     octets = ir.VectorType(ir.IntType(8), LANES)
     store(builder, codes, builder.trunc(builder.fptosi(clipped, _NUMBERS), octets))
@@ -171,11 +171,11 @@ def rotate(
 
 @kernel
 def quantize_rotated(
-    rows: int, row_count: int, dimension: int, factors: int, factor_count: int, most: int,
+    rows: int, row_count: int, dimension: int, factors: int, factor_count: int, max_code: int,
     codes: int,
 ) -> None:  # fmt: skip
     """Encode numbers from 0 on with the factor that fits best, for each row."""
-    limit = np.float32(most)
+    limit = np.float32(max_code)
     for i in range(row_count):
         row = rows + i * dimension * 4
         best = np.float32(-1)

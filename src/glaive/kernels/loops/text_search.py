@@ -156,7 +156,7 @@ def full_block(at: int, stop: int, lanes: int, documents: int, frequencies: int)
 
 
 @kernel
-def one_list(
+def decode_list(
     data: int, offsets: int, blocks: int, length: int, block: int, fixed_tail: int, limit: int,
     documents: int, frequencies: int,
 ) -> int:  # fmt: skip
@@ -205,13 +205,13 @@ def postings(
 ) -> int:  # fmt: skip
     """Decode lists whose documents begin and end at ``starts``. Return the bad list, or ``lists``.
 
-    The wrapper has counted the blocks. Other arguments are as for :func:`one_list`.
+    The wrapper has counted the blocks. Other arguments are as for :func:`decode_list`.
     """
     for one in range(lists):
         first = load_i64(starts + one * 8)
         length = load_i64(starts + one * 8 + 8) - first
         blocks = (length + block - 1) // block
-        bad = one_list(
+        bad = decode_list(
             data, offsets, blocks, length, block, fixed_tail, limit, documents + first * 4,
             frequencies + first * 4,
         )  # fmt: skip
@@ -291,11 +291,11 @@ def swap(scores: int, documents: int, first: int, second: int) -> None:
 
 @kernel
 def push(
-    scores: int, documents: int, size: int, most: int, score: np.float32, document: int
+    scores: int, documents: int, size: int, max_hits: int, score: np.float32, document: int
 ) -> int:
-    """Add a document, in place of the worst one if there are ``most``; return how many."""
+    """Add a document, in place of the worst one if there are ``max_hits``; return how many."""
     at = size
-    if size < most:
+    if size < max_hits:
         store_f32(scores + at * 4, score)
         store_u32(documents + at * 4, np.uint32(document))
         while at > 0 and is_worse(scores, documents, at, (at - 1) >> 1):
@@ -317,9 +317,9 @@ def push(
 
 
 @kernel
-def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.float32:
+def threshold_of(scores: int, size: int, max_hits: int, floor: np.float32) -> np.float32:
     """Return the score that a document has to exceed."""
-    if size < most:
+    if size < max_hits:
         return floor
     return max(floor, load_f32(scores))
 
@@ -340,7 +340,7 @@ MAX_SPARSE_TERMS = 4
 """Maximum terms of a search document by document."""
 NO_DOCUMENT = 1 << 40
 """A number above all documents."""
-MORE = 1.0 + 1e-12
+ROUNDING_MARGIN = 1.0 + 1e-12
 
 
 @kernel
@@ -406,13 +406,13 @@ def is_allowed(allowed: int, limit: int, document: int) -> bool:
 
 
 @kernel
-def rest_of(
-    lists: int, factors: int, cursors: int, order: int, sums: int, least: int, document: int,
+def add_weak_scores(
+    lists: int, factors: int, cursors: int, order: int, sums: int, weak: int, document: int,
     score: float, threshold: np.float32,
 ) -> float:  # fmt: skip
-    """Add the scores of the terms before ``least`` in the order; 0 once the sum stays too low."""
-    for i in range(least - 1, -1, -1):
-        if np.float32((score + load_f64(sums + (i + 1) * 8)) * MORE) <= threshold:
+    """Add the scores of the first ``weak`` terms of the order; 0 once the sum stays too low."""
+    for i in range(weak - 1, -1, -1):
+        if np.float32((score + load_f64(sums + (i + 1) * 8)) * ROUNDING_MARGIN) <= threshold:
             return 0.0
         term = load_i64(order + i * 8)
         entry = lists + term * TERM_BYTES
@@ -441,20 +441,20 @@ def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
 
 
 @kernel
-def is_sparse(lists: int, order: int, least: int, terms: int, limit: int) -> bool:
-    """Return whether the terms from ``least`` on have few documents, by their average."""
+def is_sparse(lists: int, order: int, weak: int, terms: int, limit: int) -> bool:
+    """Return whether the terms from ``weak`` on have few documents, by their average."""
     room = limit // SPARSE_SHARE
-    for i in range(least, terms):
+    for i in range(weak, terms):
         length = load_i64(lists + load_i64(order + i * 8) * TERM_BYTES + TERM.length)
         if length > room:
             return False
         room -= length
-    return terms - least <= MAX_SPARSE_TERMS
+    return terms - weak <= MAX_SPARSE_TERMS
 
 
 @kernel
 def top_any(
-    lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
+    lists: int, terms: int, factors: int, allowed: int, limit: int, max_hits: int, scores: int,
     documents: int, cursors: int, order: int, bounds: int, sums: int, window: int,
 ) -> int:  # fmt: skip
     """Find the best documents that have any of the terms; return how many.
@@ -465,7 +465,7 @@ def top_any(
     ``sums`` has an item more than there are terms.
 
     For each window of documents, some terms have bounds whose sum is below the worst score found.
-    The search looks these terms up only for documents of the other terms.
+    The search looks these ``weak`` terms up only for documents of the other terms.
     """
     size = 0
     floor = np.float32(load_f64(factors + terms * 8))
@@ -489,12 +489,15 @@ def top_any(
                 bound = load_f64(factors + term * 8) * best_between(entry, cursor, stop)
             store_f64(bounds + term * 8, bound)
         sort_bounds(bounds, order, sums, terms)
-        least = 0
-        while least < terms and np.float32(load_f64(sums + (least + 1) * 8) * MORE) <= threshold:
-            least += 1
-        rest = load_f64(sums + least * 8)
-        if least == terms - 1:
-            term = load_i64(order + least * 8)
+        weak = 0
+        while (
+            weak < terms
+            and np.float32(load_f64(sums + (weak + 1) * 8) * ROUNDING_MARGIN) <= threshold
+        ):
+            weak += 1
+        rest = load_f64(sums + weak * 8)
+        if weak == terms - 1:
+            term = load_i64(order + weak * 8)
             entry, factor = lists + term * TERM_BYTES, load_f64(factors + term * 8)
             cursor = load_i64(cursors + term * 8)
             weights, bests = load_i64(entry + TERM.weights), load_i64(entry + TERM.bests)
@@ -502,7 +505,7 @@ def top_any(
             while cursor < stop_at:
                 end = min(stop_at, (cursor // BLOCK + 1) * BLOCK)
                 best = np.float64(load_f32(bests + (cursor // BLOCK) * 4))
-                if np.float32((factor * best + rest) * MORE) <= threshold:
+                if np.float32((factor * best + rest) * ROUNDING_MARGIN) <= threshold:
                     cursor = end
                     continue
                 # Weights up to this one are too low.
@@ -515,43 +518,43 @@ def top_any(
                     cursor += 1
                     if not is_allowed(allowed, limit, document):
                         continue
-                    if least:
-                        score = rest_of(
-                            lists, factors, cursors, order, sums, least, document, score, threshold
+                    if weak:
+                        score = add_weak_scores(
+                            lists, factors, cursors, order, sums, weak, document, score, threshold
                         )
                     if np.float32(score) > threshold:
-                        size = push(scores, documents, size, most, np.float32(score), document)
-                        threshold = threshold_of(scores, size, most, floor)
+                        size = push(scores, documents, size, max_hits, np.float32(score), document)
+                        threshold = threshold_of(scores, size, max_hits, floor)
                         cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
-        elif least < terms and is_sparse(lists, order, least, terms, limit):
+        elif weak < terms and is_sparse(lists, order, weak, terms, limit):
             while True:
                 document = NO_DOCUMENT
-                for i in range(least, terms):
+                for i in range(weak, terms):
                     term = load_i64(order + i * 8)
                     cursor = load_i64(cursors + term * 8)
                     document = min(document, document_at(lists + term * TERM_BYTES, cursor))
                 if document >= stop:
                     break
                 score = 0.0
-                for i in range(least, terms):
+                for i in range(weak, terms):
                     term = load_i64(order + i * 8)
                     entry, cursor = lists + term * TERM_BYTES, load_i64(cursors + term * 8)
                     if document_at(entry, cursor) == document:
                         score += load_f64(factors + term * 8) * weight_at(entry, cursor)
                         store_u64(cursors + term * 8, cursor + 1)
-                if np.float32((score + rest) * MORE) <= threshold:
+                if np.float32((score + rest) * ROUNDING_MARGIN) <= threshold:
                     continue
                 if not is_allowed(allowed, limit, document):
                     continue
-                if least:
-                    score = rest_of(
-                        lists, factors, cursors, order, sums, least, document, score, threshold
+                if weak:
+                    score = add_weak_scores(
+                        lists, factors, cursors, order, sums, weak, document, score, threshold
                     )
                 if np.float32(score) > threshold:
-                    size = push(scores, documents, size, most, np.float32(score), document)
-                    threshold = threshold_of(scores, size, most, floor)
-        elif least < terms:
-            for i in range(least, terms):
+                    size = push(scores, documents, size, max_hits, np.float32(score), document)
+                    threshold = threshold_of(scores, size, max_hits, floor)
+        elif weak < terms:
+            for i in range(weak, terms):
                 term = load_i64(order + i * 8)
                 entry, factor = lists + term * TERM_BYTES, load_f64(factors + term * 8)
                 own, weights = load_i64(entry + TERM.documents), load_i64(entry + TERM.weights)
@@ -571,18 +574,18 @@ def top_any(
                 if score == 0.0:
                     continue
                 store_f64(window + place * 8, 0.0)
-                if np.float32((score + rest) * MORE) <= threshold:
+                if np.float32((score + rest) * ROUNDING_MARGIN) <= threshold:
                     continue
                 document = low + place
                 if not is_allowed(allowed, limit, document):
                     continue
-                if least:
-                    score = rest_of(
-                        lists, factors, cursors, order, sums, least, document, score, threshold
+                if weak:
+                    score = add_weak_scores(
+                        lists, factors, cursors, order, sums, weak, document, score, threshold
                     )
                 if np.float32(score) > threshold:
-                    size = push(scores, documents, size, most, np.float32(score), document)
-                    threshold = threshold_of(scores, size, most, floor)
+                    size = push(scores, documents, size, max_hits, np.float32(score), document)
+                    threshold = threshold_of(scores, size, max_hits, floor)
         low = stop
 
 
@@ -625,7 +628,7 @@ def has_phrase(
 
 @kernel
 def top_all(
-    lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
+    lists: int, terms: int, factors: int, allowed: int, limit: int, max_hits: int, scores: int,
     documents: int, cursors: int, bounds: int, phrase: int, phrase_terms: int, reached: int,
     capacity: int, slop: int,
 ) -> int:  # fmt: skip
@@ -657,13 +660,13 @@ def top_all(
             bound += load_f64(factors + term * 8) * best_between(entry, cursor, high + 1)
             store_f64(bounds + (term - 1) * 8, bound)
         best = np.float64(load_f32(load_i64(lists + TERM.bests) + (first // BLOCK) * 4))
-        if np.float32((lead * best + bound) * MORE) <= threshold:
+        if np.float32((lead * best + bound) * ROUNDING_MARGIN) <= threshold:
             first = end
             continue
         for at in range(first, end):
             document = np.int64(load_u32(own + at * 4))
             score = lead * weight_at(lists, at)
-            found = np.float32((score + bound) * MORE) > threshold
+            found = np.float32((score + bound) * ROUNDING_MARGIN) > threshold
             for term in range(1, terms):
                 if not found:
                     break
@@ -675,7 +678,7 @@ def top_all(
                     break
                 score += load_f64(factors + term * 8) * weight_at(entry, cursor)
                 rest = load_f64(bounds + term * 8)
-                found = np.float32((score + rest) * MORE) > threshold
+                found = np.float32((score + rest) * ROUNDING_MARGIN) > threshold
             if not found or np.float32(score) <= threshold:
                 continue
             if not is_allowed(allowed, limit, document):
@@ -684,8 +687,8 @@ def top_all(
                 store_u64(cursors, at)
                 if not has_phrase(phrase, phrase_terms, cursors, reached, capacity, slop):
                     continue
-            size = push(scores, documents, size, most, np.float32(score), document)
-            threshold = threshold_of(scores, size, most, floor)
+            size = push(scores, documents, size, max_hits, np.float32(score), document)
+            threshold = threshold_of(scores, size, max_hits, floor)
         first = end
     return size
 

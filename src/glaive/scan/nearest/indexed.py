@@ -148,7 +148,7 @@ class Effort(NamedTuple):
     """
 
     first: int
-    most: int
+    max_partitions: int
     is_fixed: bool = False
 
 
@@ -171,12 +171,12 @@ def effort_of(
     partitions
         Number of partitions of the index.
     """
-    most = partitions
+    max_partitions = partitions
     if options.maximum_nprobes is not None:
-        most = min(most, options.maximum_nprobes)
-    least = min(most, options.minimum_nprobes or 1)
+        max_partitions = min(max_partitions, options.maximum_nprobes)
+    min_partitions = min(max_partitions, options.minimum_nprobes or 1)
     if options.minimum_nprobes is not None and options.minimum_nprobes == options.maximum_nprobes:
-        return Effort(least, most, is_fixed=True)
+        return Effort(min_partitions, max_partitions, is_fixed=True)
     usual = _usual(count, ranked, metric, partitions)
     effort = 0.5 if options.search_effort is None else options.search_effort
     if effort <= 0.5:
@@ -184,7 +184,7 @@ def effort_of(
     else:
         first = usual * (partitions / usual) ** (2 * effort - 1)
     # Rounding must not add a partition to an exact number.
-    return Effort(min(most, max(least, ceil(first - 1e-9))), most)
+    return Effort(min(max_partitions, max(min_partitions, ceil(first - 1e-9))), max_partitions)
 
 
 def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partitions: int) -> int:
@@ -321,11 +321,11 @@ class IndexSearch:
             )
         prepared = opened.prepare(query)
         done = found = 0
-        while done < effort.most and (done < effort.first or found < self.candidates):
+        while done < effort.max_partitions and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
             if len(numbers) < stop:
                 # Few queries need more than the first partitions.
-                ranking = opened.ranked(query[None], effort.most if done else stop)
+                ranking = opened.ranked(query[None], effort.max_partitions if done else stop)
                 numbers, distances = ranking.numbers[0].tolist(), ranking.distances[0].tolist()
             near = numbers[done:stop]
             if not near:
@@ -439,8 +439,8 @@ class IndexSearch:
     @property
     def _capacity(self) -> int:
         """Number of rows that searches in graphs keep."""
-        least = self.options.ef or self.candidates + self.candidates // 2
-        return max(self.candidates, least, _MIN_CAPACITY)
+        minimum = self.options.ef or self.candidates + self.candidates // 2
+        return max(self.candidates, minimum, _MIN_CAPACITY)
 
     def _partitions(
         self, searched: SearchedSegment, numbers: list[int]

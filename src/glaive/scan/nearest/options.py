@@ -148,13 +148,13 @@ class NearestOptions:
 
     column: str = field(metadata={"kind": Kind("a name", TEXT.of)})
     query: NDArray[Any] = field(metadata={"kind": ANYTHING})
-    k: int | None = option(integer(1, beyond="Nearest-K must be > 0 but got {}. "))
+    k: int | None = option(integer(1, range_message="Nearest-K must be > 0 but got {}. "))
     metric: Metric | None = option(Kind("a metric", _metric_of))
     minimum_nprobes: int | None = option(integer(1))
     maximum_nprobes: int | None = option(integer(1))
     search_effort: float | None = option(number(0, 1))
     refine_factor: int | None = option(
-        integer(1, beyond="Refine factor must be 1 or more got {}. ")
+        integer(1, range_message="Refine factor must be 1 or more got {}. ")
     )
     ef: int | None = option(integer(1))
     use_index: bool = option(SWITCH, default=True)
@@ -224,17 +224,17 @@ def _set_partitions(kept: dict[str, Any]) -> None:
     if both is not None and "search_effort" not in kept:
         kept.setdefault("minimum_nprobes", both)
         kept.setdefault("maximum_nprobes", both)
-    least, most = kept.get("minimum_nprobes", 1), kept.get("maximum_nprobes")
-    if most is not None and least > most:
+    minimum, maximum = kept.get("minimum_nprobes", 1), kept.get("maximum_nprobes")
+    if maximum is not None and minimum > maximum:
         raise OptionError(
-            f"minimum_nprobes must be <= maximum_nprobes: nearest: minimum_nprobes is {least}, "
-            f"maximum_nprobes is {most}; the first must not be more"
+            f"minimum_nprobes must be <= maximum_nprobes: nearest: minimum_nprobes is {minimum}, "
+            f"maximum_nprobes is {maximum}; the first must not be more"
         )
 
 
 _KINDS: Final = kinds_of(NearestOptions)
 _KINDS["q"] = Kind("a vector", query_vectors)
-_KINDS["nprobes"] = integer(1, beyond="Nprobes must be > 0 but got {}. ")
+_KINDS["nprobes"] = integer(1, range_message="Nprobes must be > 0 but got {}. ")
 del _KINDS["query"]
 
 

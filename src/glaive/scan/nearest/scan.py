@@ -458,7 +458,7 @@ class NearestScan(RankedScan):
                 details = (
                     f"uuid={UUID(bytes=segment.entry.uuid.uuid)}, minimum_nprobes={effort.first}, "
                 )
-                details += f"maximum_nprobes=Some({effort.most}), deltas={deltas}, "
+                details += f"maximum_nprobes=Some({effort.max_partitions}), deltas={deltas}, "
                 details += (
                     f"{count} partitions of {opened.num_rows} rows by index {self.index.name}"
                 )
@@ -640,7 +640,7 @@ class RecallSample:
         """
         field = views.snapshot.manifest.schema.find(column)[-1].to_arrow()
         kind = vector_type(field, column)
-        fragment, row = _drawn(views, count, fragments)
+        fragment, row = _random_rows(views, count, fragments)
         if kind.several or not len(row):
             return None
         refuse_reserved_names(views.snapshot.manifest.schema, ROW_ID)
@@ -701,7 +701,7 @@ class RecallSample:
         ]
 
 
-def _drawn(views: Views, count: int, fragments: Sequence[int]) -> tuple[Int64s, Int64s]:
+def _random_rows(views: Views, count: int, fragments: Sequence[int]) -> tuple[Int64s, Int64s]:
     """Draw live rows at random; return fragment positions and physical rows, ascending."""
     snapshot = views.snapshot
     positions = np.array(snapshot.positions_of(fragments), np.int64)

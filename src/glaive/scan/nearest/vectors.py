@@ -360,7 +360,7 @@ def row_vectors(array: Any, kind: VectorType) -> RowVectors:
     valid = flags_of(array.buffers()[0], rows, array.offset) if array.null_count else None
     if not kind.several:
         vectors, inner_valid = _block(array, kind)
-        return RowVectors(vectors, _both(valid, inner_valid), None)
+        return RowVectors(vectors, _all_true(valid, inner_valid), None)
     width = 8 if pa.types.is_large_list(array.type) else 4
     bounds = items_of(array.buffers()[1], f"<i{width}", rows + 1, array.offset * width)
     bounds = bounds.astype(np.int64)
@@ -369,7 +369,7 @@ def row_vectors(array: Any, kind: VectorType) -> RowVectors:
     vectors, inner_valid = _block(inner, kind)
     if inner.null_count or inner_valid is not None:
         flags = flags_of(inner.buffers()[0], len(inner), inner.offset) if inner.null_count else None
-        return _without(vectors, valid, bounds - bounds[0], _both(flags, inner_valid))
+        return _without(vectors, valid, bounds - bounds[0], _all_true(flags, inner_valid))
     return RowVectors(vectors, valid, bounds - bounds[0])
 
 
@@ -386,7 +386,7 @@ def _block(lists: Any, kind: VectorType) -> tuple[VectorBlock, Flags | None]:
     return VectorBlock(values, size, kind.element), valid
 
 
-def _both(first: Flags | None, second: Flags | None) -> Flags | None:
+def _all_true(first: Flags | None, second: Flags | None) -> Flags | None:
     if first is None or second is None:
         return second if first is None else first
     both: Flags = first & second

@@ -186,7 +186,7 @@ class FragmentWindows:
         )
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
-        most_of: dict[int, int] = {}  # of columns with the same width in all fragments
+        max_rows_of: dict[int, int] = {}  # of columns with the same width in all fragments
         rows = self.rows  # summed once for all fragments
         for bound, start, stop in run.opened(self.ranges):
             for at, column in enumerate(bound.columns):
@@ -195,13 +195,13 @@ class FragmentWindows:
                     cuts = np.array([start, stop])
                 else:
                     cuts = np.unique(np.clip(cuts, start, stop))
-                most = most_of.get(at)
-                if most is None:
-                    most = _piece_rows(column, rows)
+                max_rows = max_rows_of.get(at)
+                if max_rows is None:
+                    max_rows = _piece_rows(column, rows)
                     if not pa.types.is_nested(column.field.type):
-                        most_of[at] = most
+                        max_rows_of[at] = max_rows
                 for begin, end in pairwise(cuts.tolist()):
-                    step = most if end - begin >= 2 * most else end - begin
+                    step = max_rows if end - begin >= 2 * max_rows else end - begin
                     for first in range(begin, end, step):
                         yield bound, at, first, min(first + step, end)
 
@@ -220,13 +220,13 @@ class FragmentWindows:
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
             while start < stop:
                 width = max(1, row_bytes(bound))
-                most = min(rows, size // width)
+                max_rows = min(rows, size // width)
                 if stream and bound.mapped and not bound.projection.row_sizes.are_known:
                     # Grow it: if no row passes, the scan never learns the sizes.
-                    most, unseen = min(most, unseen), 2 * unseen
-                most = whole_chunks(most, width)
-                step = min(most, ALIGNED_ROWS)
-                windows_left = -(-(stop - start) // most)
+                    max_rows, unseen = min(max_rows, unseen), 2 * unseen
+                max_rows = whole_chunks(max_rows, width)
+                step = min(max_rows, ALIGNED_ROWS)
+                windows_left = -(-(stop - start) // max_rows)
                 end = start + (stop - start) // windows_left
                 end = min(stop, -(-end // step) * step)
                 end = page_end(bound, start, end) if stream else end

@@ -112,10 +112,10 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
         bound = run.source.fragment(position)
         if not mapped:
             size = max(size, _EARLY_BYTES_FETCHED // max(1, row_bytes(bound)))
-        most, rows = window_rows(bound), -(-size // batch) * batch  # only full batches
-        if (rows >= most and number >= _EARLY_PARTS) or (not mapped and parts[0].rows < 2 * rows):
+        limit, rows = window_rows(bound), -(-size // batch) * batch  # only full batches
+        if (rows >= limit and number >= _EARLY_PARTS) or (not mapped and parts[0].rows < 2 * rows):
             break
-        if rows >= most:
+        if rows >= limit:
             end = next(windows(bound, start, stop)).stop
         else:
             end = _end_of(bound, start, stop, rows)

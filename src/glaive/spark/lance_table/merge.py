@@ -162,7 +162,7 @@ def _possible(field: Any, column: Column) -> Column:
     bounds = ordered(field.type) if pa.types.is_integer(field.type) else None
     if bounds is None:
         return column.isNotNull()
-    return column.between(bounds.least, bounds.greatest)
+    return column.between(bounds.minimum, bounds.maximum)
 
 
 def key_columns(
