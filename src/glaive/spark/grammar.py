@@ -333,6 +333,11 @@ def _text(words: Words, at: int) -> Ends:
             yield stop, words.slice(at, stop)
 
 
+def _bracketed(words: Words, at: int) -> Ends:
+    if words.is_word(at, "("):
+        yield words.after[at], words.slice(at + 1, words.after[at] - 1)
+
+
 def _assignments(words: Words, at: int) -> Ends:
     for stop, _ in _text(words, at):
         if stop < len(words.words) and not words.is_word(stop, "WHERE"):
@@ -424,6 +429,9 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "source": _text,
     "type": _text,
     "expression": _text,
+    "default": _text,
+    "generated": _bracketed,
+    "check": _bracketed,
     "assignments": _assignments,
     "query": _query,
     "version": _as_of,

@@ -15,7 +15,7 @@ from pyspark.sql.types import NumericType, StringType, StructField, StructType
 from sqlglot import exp
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import ColumnNotFoundError, OptionError, SchemaError, UnsupportedFeatureError
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.spark.api import CASE_SENSITIVE, is_set
 from glaive.spark.failures import as_glaive_errors
@@ -27,6 +27,7 @@ from glaive.spark.named_tables import NamedTables, latest
 from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter, run_query
 from glaive.spark.types import same_type, to_spark, without_case
+from glaive.table.configuration import DEFAULT, has_value
 from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
@@ -120,10 +121,7 @@ def _has_query(expression: str) -> bool:
 def _assigned(target: LanceTable, values: Mapping[str, str]) -> dict[str, str]:
     """Return the values of columns, with numbers cast to the types of their columns.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        A value is ``DEFAULT``.
+    ``DEFAULT`` is the default of the column, as Spark evaluates it, or null.
     """
     dataset, cast = latest(target), {}
     types = {
@@ -131,12 +129,15 @@ def _assigned(target: LanceTable, values: Mapping[str, str]) -> dict[str, str]:
         for field in to_spark(frame_schema(dataset, Options(uri=dataset.uri)))
         if isinstance(field.dataType, NumericType)
     }
-    for name, value in values.items():
-        if value.strip().upper() == "DEFAULT":
-            raise UnsupportedFeatureError(
-                f"{name} = DEFAULT: glaive keeps no defaults of columns. Write the value"
-            )
+    defaults = {
+        field.name.lower(): field.metadata[DEFAULT].decode()
+        for field in dataset.manifest.schema.fields
+        if DEFAULT in field.metadata
+    }
+    for name, given in values.items():
         column = unquoted_name(name if name.endswith("`") else name.rpartition(".")[2])
+        is_default = given.strip().upper() == "DEFAULT"
+        value = defaults.get(column.lower(), "NULL") if is_default else given
         kind = types.get(column.lower())
         cast[name] = value if kind is None else f"cast({value} as {kind.simpleString()})"
     return cast
@@ -292,11 +293,13 @@ def _fitted(
         if column in at:
             raise SchemaError(f"INSERT: column {column!r} gets two values. Name it once")
         at[column] = f"_{number}"
+    ruled = {one.name for one in dataset.manifest.schema.fields if has_value(one)}
     columns = [
         _cast(numbered, at[field.name], field)
         if field.name in at
         else F.lit(None).cast(field.dataType).alias(field.name)
         for field in schema
+        if field.name in at or field.name not in ruled
     ]
     return numbered.select(*columns)
 

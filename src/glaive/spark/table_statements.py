@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import DataType, StructField, StructType
 
+from glaive.dataset.columns.alter_columns import constraint
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.version import version_as_of
@@ -26,6 +27,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.format.fields import LanceSchema
 from glaive.spark.api import SparkCatalogue, TableHandle, located
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import write
@@ -38,6 +40,7 @@ from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter
 from glaive.spark.row_statements import rows_of
 from glaive.spark.types import stored_schema, to_spark
+from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,26 +51,43 @@ CLUSTER_KEYS: Final = "glaive.cluster_by"
 """The entry of a table's configuration with the columns of ``CLUSTER BY``."""
 
 
-_RULES: Final = {"DEFAULT", "GENERATED", "CHECK", "CONSTRAINT", "PRIMARY", "FOREIGN", "REFERENCES"}
+_UNKNOWN: Final = {"PRIMARY", "FOREIGN", "REFERENCES", "IDENTITY", "CONSTRAINT", "CHECK"}
+
+_COLUMN: Final = (
+    "{name} {type} (NOT NULL|DEFAULT {default}|GENERATED ALWAYS AS {generated}|COMMENT {text})*"
+)
 
 
 def _fields(texts: Sequence[str]) -> StructType:
-    """Return columns with their comments in the metadata."""
+    """Return columns with comments and rules in their metadata."""
     fields = []
     for text in texts:
         words = Words.of(text)
-        found = matched("{name} {type} [NOT NULL] [COMMENT {text}]", words)
-        rules = [word.text for word in words.words[1:] if word.text.upper() in _RULES]
-        if found is None or rules:
+        found = matched(_COLUMN, words)
+        unknown = [word.text for word in words.words[1:] if word.text.upper() in _UNKNOWN]
+        if found is None or unknown:
             raise UnsupportedFeatureError(
-                f"column {text!r:.80}: glaive does not know {(rules or [text])[0]!r:.40}. Write a "
-                "column as name type [NOT NULL] [COMMENT 'text']"
+                f"column {text!r:.80}: glaive does not know {(unknown or [text])[0]!r:.40}. Write "
+                f"a column as {_COLUMN}"
             )
         arrow_type("column", found["type"])  # raises for unknown types
         kind = DataType.fromDDL(found["type"])
-        metadata = {"comment": found["text"]} if "text" in found else {}
+        keys = {"comment": "text", DEFAULT: "default", GENERATED: "generated"}
+        metadata = {key: found[slot] for key, slot in keys.items() if slot in found}
         fields.append(StructField(found["name"], kind, "NOT" not in found, metadata))
     return StructType(fields)
+
+
+def _constraints(texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the texts of columns, and the expressions of constraints by name."""
+    columns, checks = [], dict[str, str]()
+    for text in texts:
+        found = matched("[CONSTRAINT {name}] CHECK {check}", Words.of(text))
+        if found is None:
+            columns.append(text)
+        else:
+            checks[found.get("name", f"check_{len(checks) + 1}")] = found["check"]
+    return columns, checks
 
 
 def _stored(columns: StructType, vectors: str = "") -> pa.Schema:
@@ -96,9 +116,10 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
     if "REPLACE" in found and "EXISTS" in found:
         raise OptionError("CREATE TABLE: OR REPLACE and IF NOT EXISTS exclude each other")
     keys = found.get("columns", [])
-    frame = rows_of(tables, query) if query else None
+    frame, config = rows_of(tables, query) if query else None, dict[str, str]()
     if frame is None:
-        columns = _fields(found["definitions"])
+        texts, checks = _constraints(found["definitions"])
+        columns = _fields(texts)
         frame = tables.spark.createDataFrame([], columns)
     options: dict[str, Any] = dict(found.get("options", {}))
     for key in keys:
@@ -114,12 +135,16 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
         )
     mode: Any = "overwrite" if is_there else "errorifexists"
     if query is None:
-        options["arrow_schema"] = _stored(columns, options.pop("vector_columns", ""))
+        stored = _stored(columns, options.pop("vector_columns", ""))
+        options["arrow_schema"] = stored
+        config = _checked(stored, checks)
     elif keys:
         options["cluster_by"] = keys
+    if is_there:
+        _drop_constraints(tables.lance_table(table))
     write(frame, mode=mode, **{**at, **options})
     made = dataset(located(at["uri"]), storage_options=at.get("storage_options"))
-    config = dict(found.get("properties", {}))
+    config |= found.get("properties", {})
     if "text" in found:
         config["comment"] = found["text"]
     if keys:
@@ -127,6 +152,22 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
     if config:
         made.update_config(config)
     return tables.nothing()
+
+
+def _checked(columns: pa.Schema, checks: Mapping[str, str]) -> dict[str, str]:
+    """Return entries of the configuration for constraints on these columns."""
+    schema, config = LanceSchema.from_arrow(columns), dict[str, str]()
+    for name, expression in checks.items():
+        config |= constraint(schema, config, name, expression)
+    return config
+
+
+def _drop_constraints(table: LanceTable) -> None:
+    """Remove the constraints of a table that other columns replace."""
+    at = latest(table)
+    old = [key for key in at.config() if key.startswith(CONSTRAINT)]
+    if old:
+        at.delete_config_keys(old)
 
 
 def _place(tables: NamedTables, table: Table) -> tuple[dict[str, Any], bool]:
@@ -185,6 +226,11 @@ def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
     columns = _fields(found["definitions"] if "definitions" in found else found["definition"])
     for field in columns:
+        if field.metadata.keys() & {DEFAULT, GENERATED}:
+            raise SchemaError(
+                f"column {field.name!r}: rows of the table get null. Add it without DEFAULT and "
+                "GENERATED, then write ALTER COLUMN … SET DEFAULT, or call alterColumn"
+            )
         if not field.nullable:
             raise SchemaError(
                 f"column {field.name!r}: rows of the table get null. Add it without NOT NULL, set "
@@ -217,7 +263,7 @@ def _rename_column(tables: NamedTables, found: Found) -> DataFrame:
 @runs(
     (
         "ALTER TABLE {table} (ALTER|CHANGE) [COLUMN] {column} (TYPE {type}|SET NOT NULL|DROP "
-        "NOT NULL|COMMENT {text})"
+        "NOT NULL|SET DEFAULT {default}|DROP DEFAULT|COMMENT {text})"
     ),
     by="alterColumn",
 )
@@ -228,8 +274,23 @@ def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
         latest(target).update_field_metadata({found["column"]: values})
     elif "type" in found:
         target.alterColumn(found["column"], data_type=found["type"])
+    elif "DEFAULT" in found:
+        target.alterColumn(found["column"], default=found.get("default", False))
     else:
         target.alterColumn(found["column"], nullable="DROP" in found)
+    return tables.nothing()
+
+
+@runs("ALTER TABLE {table} ADD CONSTRAINT {name} CHECK {check}", by="addConstraint")
+def _add_constraint(tables: NamedTables, found: Found) -> DataFrame:
+    tables.lance_table(found["table"]).addConstraint(found["name"], found["check"])
+    return tables.nothing()
+
+
+@runs("ALTER TABLE {table} DROP CONSTRAINT [IF EXISTS] {name}", by="dropConstraint")
+def _drop_constraint(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    target.dropConstraint(found["name"], ignore_not_found="EXISTS" in found)
     return tables.nothing()
 
 

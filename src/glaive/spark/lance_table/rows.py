@@ -52,6 +52,7 @@ from glaive.spark.types import (
     stored_types,
     values_by_column,
 )
+from glaive.table.configuration import DEFAULT, GENERATED
 from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
@@ -391,6 +392,8 @@ class TableBuilder(Generic[T]):
         dataType: str | DataType | pa.DataType,
         nullable: bool = True,
         comment: str | None = None,
+        default: str | None = None,
+        generatedAlwaysAs: str | None = None,
     ) -> Self:
         """Add a column.
 
@@ -401,13 +404,17 @@ class TableBuilder(Generic[T]):
             ``pa.list_(pa.float32(), 128)`` for vectors.
         comment
             Text to store in the metadata of the column.
+        default, generatedAlwaysAs
+            Expressions of the filter language: for rows that lack the column, or that compute it
+            from other columns.
 
         Raises
         ------
         OptionError
             ``dataType`` is invalid.
         """
-        metadata = {} if comment is None else {"comment": comment}
+        rules = {"comment": comment, DEFAULT: default, GENERATED: generatedAlwaysAs}
+        metadata = {key: value for key, value in rules.items() if value is not None}
         self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
         return self
 
@@ -586,10 +593,39 @@ class TableColumns(TableHandle):
         """
         return self.alterColumn(name, name=new_name)
 
+    def addConstraint(self, name: str, expression: str) -> int:
+        """Add a ``CHECK`` constraint, and return the new version.
+
+        See :meth:`glaive.LanceDataset.add_constraint`. This process reads the columns of the
+        expression.
+        """
+        dataset = self._latest()
+        dataset.add_constraint(name, expression)
+        return dataset.version
+
+    def dropConstraint(self, name: str, *, ignore_not_found: bool = False) -> int:
+        """Remove a ``CHECK`` constraint, and return the new version.
+
+        Raises
+        ------
+        OptionError
+            The table lacks the constraint.
+        """
+        dataset = self._latest()
+        dataset.drop_constraint(name, ignore_not_found=ignore_not_found)
+        return dataset.version
+
     def alterColumn(
-        self, column: str, *, name: str | None = None, data_type: Any = None, nullable: Any = None
+        self,
+        column: str,
+        *,
+        name: str | None = None,
+        data_type: Any = None,
+        nullable: Any = None,
+        default: str | Literal[False] | None = None,
+        generated: str | Literal[False] | None = None,
     ) -> int:
-        """Change name, type or nullability of a column, and return the new version.
+        """Change name, type, nullability or rule of a column, and return the new version.
 
         Parameters
         ----------
@@ -602,6 +638,9 @@ class TableColumns(TableHandle):
             values and writes the files of the column again. Default: unchanged.
         nullable
             Whether the column may have nulls; default: unchanged.
+        default, generated
+            Expressions of the filter language: for rows that lack the column, or that compute it
+            from other columns. ``False`` removes it; default: unchanged.
 
         Raises
         ------
@@ -610,8 +649,11 @@ class TableColumns(TableHandle):
         """
         arrow = None if data_type is None else arrow_type("alterColumn", data_type)
         change = {"path": column, "name": name, "data_type": arrow, "nullable": nullable}
+        given = {key: value for key, value in change.items() if value is not None}
+        rules = {"default": default, "generated": generated}
+        given |= {key: value or None for key, value in rules.items() if value is not None}
         dataset = self._latest()
-        dataset.alter_columns({key: value for key, value in change.items() if value is not None})
+        dataset.alter_columns(given)
         return dataset.version
 
     def addColumns(

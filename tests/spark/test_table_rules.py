@@ -1,0 +1,192 @@
+"""Rules of a table: statements that set them, and writers of Spark that apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+import glaive
+import glaive.spark
+from glaive.errors import GlaiveError, SchemaError
+from glaive.spark import LanceTable
+
+CREATE = """
+CREATE OR REPLACE TABLE lance.`{uri}` (
+  id bigint NOT NULL, price double COMMENT 'in euros' DEFAULT 1 + 1.5,
+  amount int DEFAULT 3 NOT NULL,
+  total double GENERATED ALWAYS AS (price * amount), CONSTRAINT positive CHECK (price > 0),
+  CHECK (amount < 100 OR (price = 1 AND id > 7)))
+"""
+
+
+@pytest.fixture
+def uri(spark: SparkSession, tmp_path: Path) -> str:
+    """Create a table with a rule of each kind, and a row."""
+    place = str(tmp_path / "t.lance")
+    glaive.spark.sql(spark, CREATE.format(uri=place))
+    glaive.spark.sql(spark, "INSERT INTO t VALUES (1, 1.0, 2, 2.0)", t=place)
+    return place
+
+
+def rows_of(uri: str) -> list[tuple[Any, ...]]:
+    """Return the rows as pylance reads them, by id."""
+    table = lance.dataset(uri).to_table(columns=["id", "price", "amount", "total"]).sort_by("id")
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+FIRST = (1, 1.0, 2, 2.0)
+
+MERGE = (
+    "MERGE INTO t USING (SELECT 1L AS id, 4D AS price) s ON t.id = s.id WHEN MATCHED THEN UPDATE "
+    "SET *"
+)
+
+Write = Callable[[DataFrame, str], object]
+
+
+def _sql(frame: DataFrame, uri: str) -> None:
+    frame.createOrReplaceTempView("new_rows")
+    columns = ", ".join(frame.columns)
+    query = f"INSERT INTO t ({columns}) SELECT * FROM new_rows"  # names of columns
+    glaive.spark.sql(frame.sparkSession, query, t=uri)
+
+
+def _frame(frame: DataFrame, uri: str) -> None:
+    glaive.spark.write(frame, uri, mode="append")
+
+
+def _source(frame: DataFrame, uri: str) -> None:
+    frame.write.format("lance").mode("append").save(uri)
+
+
+def _replace_where(frame: DataFrame, uri: str) -> None:
+    glaive.spark.write(frame, uri, mode="overwrite", replace_where="id >= 2")
+
+
+def _merged(frame: DataFrame, uri: str) -> Any:
+    target = LanceTable.forPath(frame.sparkSession, uri).alias("t")
+    return target.merge(frame.alias("s"), "t.id = s.id")
+
+
+def _insert(frame: DataFrame, uri: str) -> None:
+    merge = (
+        LanceTable.forPath(frame.sparkSession, uri)
+        .alias("t")
+        .merge(frame.alias("s"), "t.id = s.id")
+    )
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+
+def _insert_by_join(frame: DataFrame, uri: str) -> None:
+    merge = (
+        LanceTable.forPath(frame.sparkSession, uri)
+        .alias("t")
+        .merge(frame.alias("s"), "t.id = s.id")
+    )
+    values: Any = {name: f"s.{name}" for name in frame.columns}
+    merge.whenNotMatchedInsert("s.id > 0", values).whenMatchedDelete("s.id < 0").execute()
+
+
+WRITERS = [_sql, _frame, _source, _replace_where, _insert, _insert_by_join]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("write", WRITERS)
+def test_writers_apply_rules(spark: SparkSession, uri: str, write: Write) -> None:
+    write(spark.createDataFrame([(2,), (3,)], "id bigint"), uri)
+    assert rows_of(uri) == [FIRST, (2, 2.5, 3, 7.5), (3, 2.5, 3, 7.5)]
+    for values, columns, message in (
+        ((4, -1.0), "id bigint, price double", r"'positive' \(price > 0\) is broken by row 0"),
+        ((4, 100), "id bigint, amount int", "'check_2'"),
+        ((4, 1.0, 3.5), "id bigint, price double, total double", "generated column 'total'"),
+    ):
+        with pytest.raises(GlaiveError if write is not _source else Exception, match=message):
+            write(spark.createDataFrame([values], columns), uri)
+    assert len(rows_of(uri)) == 3
+
+
+@pytest.mark.spark
+def test_streams_apply_rules(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    source = tmp_path / "source.lance"
+    glaive.write_dataset({"id": [2, 3]}, source)
+    stream = spark.readStream.format("lance").load(str(source))
+
+    def run(rows: DataFrame) -> None:
+        place = str(tmp_path / "checkpoint")
+        writer = rows.writeStream.format("lance").option("checkpointLocation", place)
+        writer.trigger(availableNow=True).start(uri).awaitTermination()
+
+    run(stream)
+    assert rows_of(uri) == [FIRST, (2, 2.5, 3, 7.5), (3, 2.5, 3, 7.5)]
+    glaive.write_dataset({"id": [4]}, source, mode="append")
+    with pytest.raises(Exception, match="'positive'"):
+        run(stream.withColumn("price", F.lit(-1.0)))
+    assert len(rows_of(uri)) == 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("statement", "row"),
+    [
+        ("UPDATE t SET price = 5 WHERE id = 1", (1, 5.0, 2, 10.0)),
+        ("UPDATE t SET amount = DEFAULT, price = default", (1, 2.5, 3, 7.5)),
+        (MERGE.replace("*", "amount = amount + 1"), (1, 1.0, 3, 3.0)),
+        (MERGE, (1, 4.0, 2, 8.0)),
+    ],
+)
+def test_changes_compute_generated_columns(
+    spark: SparkSession, uri: str, statement: str, row: tuple[Any, ...]
+) -> None:
+    glaive.spark.sql(spark, statement, t=uri)
+    assert rows_of(uri) == [row]
+    glaive.dataset(uri).validate()
+    with pytest.raises(SchemaError, match="'positive'"):
+        glaive.spark.sql(spark, "UPDATE t SET price = -price WHERE id = 1", t=uri)
+
+
+@pytest.mark.spark
+def test_statements_change_rules(spark: SparkSession, uri: str) -> None:
+    def run(statement: str) -> None:
+        glaive.spark.sql(spark, statement, t=uri)
+
+    run("ALTER TABLE t DROP CONSTRAINT positive")
+    run("ALTER TABLE t DROP CONSTRAINT IF EXISTS positive")
+    run("ALTER TABLE t ALTER COLUMN price SET DEFAULT -7")
+    run("ALTER TABLE t ALTER COLUMN amount DROP DEFAULT")
+    run("ALTER TABLE t ALTER COLUMN amount DROP NOT NULL")
+    run("INSERT INTO t (id) VALUES (2)")
+    assert rows_of(uri) == [FIRST, (2, -7.0, None, None)]
+    run("ALTER TABLE t ADD CONSTRAINT small CHECK (id < 5)")
+    with pytest.raises(SchemaError, match="'small'"):
+        run("INSERT INTO t (id) VALUES (5)")
+    with pytest.raises(SchemaError, match="'small'"):
+        run("INSERT OVERWRITE t (id) VALUES (5)")
+    run("INSERT OVERWRITE t (id, amount) VALUES (3, 2)")
+    assert rows_of(uri) == [(3, -7.0, 2, -14.0)]
+    run("CREATE OR REPLACE TABLE t (id bigint DEFAULT 9, x int)")
+    run("INSERT INTO t (x) VALUES (5)")
+    assert lance.dataset(uri).to_table().to_pylist() == [{"id": 9, "x": 5}]
+
+
+@pytest.mark.spark
+def test_methods_change_rules(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    builder = LanceTable.create(spark).location(uri).addColumn("id", "bigint", default="4")
+    table = builder.addColumn("twice", "bigint", generatedAlwaysAs="id * 2").execute()
+    table.addConstraint("even", "id % 2 = 0")
+    glaive.dataset(uri).insert({"id": [2]})
+    with pytest.raises(SchemaError, match="'even'"):
+        glaive.dataset(uri).insert({"id": [3]})
+    table.dropConstraint("even")
+    table.alterColumn("twice", generated=False)
+    glaive.dataset(uri).insert({"id": [3]})
+    table.alterColumn("twice", default="8")
+    glaive.dataset(uri).insert({"id": [5]})
+    found = lance.dataset(uri).to_table().to_pydict()
+    assert found == {"id": [2, 3, 5], "twice": [4, None, 8]}
