@@ -125,7 +125,7 @@ MAX_DELETED_ROWS: Final = 1 << 27
 _MAX_UNCOMPRESSED_ROWS: Final = 16
 """Maximum deleted rows of an uncompressed Arrow file.
 
-Up to 20 rows the file is at most as large as with zstd, whatever the offsets: a frame and the
+Up to 20 rows the file is at most as large as with zstd, whatever the offsets are. A frame and the
 length before it take more bytes than zstd saves. Making a context of zstd takes longer than all
 other work.
 """

@@ -75,9 +75,9 @@ def resolve_lists(
     Returns
     -------
     ListLayer or None
-        ``None`` if the entries have more lists, or if an entry without a slot continues a list or
-        is continued: its items would be in the list before. Such an entry is inside a null or
-        empty list.
+        ``None`` if the entries have more lists. Also ``None`` if an entry without a slot continues
+        a list or is continued, because its items would be in the list before. Such an entry is
+        inside a null or empty list.
     """
     entries = len(rep)
     if definition is None:

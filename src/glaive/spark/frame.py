@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 # --- Split a dataset's rows into the parts that Spark tasks read ------------------------
-# One task per fragment would be too many for ten thousand small fragments, and would use only one
-# core for a single large fragment. So glaive splits the rows of all fragments into parts of about
-# equal size. A part is a row range over one or more consecutive fragments.
+# One task per fragment would be too many tasks for ten thousand small fragments. For a single large
+# fragment it would use only one core. So glaive splits the rows of all fragments into parts of
+# about equal size. A part is a row range over one or more consecutive fragments.
 
 MAX_PARTS = 1 << 18
 """Maximum number of tasks of one scan."""

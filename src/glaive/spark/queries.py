@@ -678,8 +678,9 @@ def _parts(node: Any) -> tuple[str, ...]:
 def _places(
     tables: NamedTables, query: str, statement: Any, given: dict[str, dict[str, Any]]
 ) -> tuple[dict[int, Place], dict[int, str]]:
-    """Find the tables of a query by the identity of their nodes: their places, and names of tables
-    besides the given ones, whose options are added to ``given``.
+    """Find the tables of a query; return their places and their names in ``given``, by node.
+
+    The names are of tables with several parts or a version. Add their options to ``given``.
     """
     places: dict[int, Place] = {}
     named: dict[int, str] = {}

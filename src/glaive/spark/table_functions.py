@@ -1,7 +1,7 @@
 """Table functions of SQL over datasets, in plain ``spark.sql``: scans, searches, changes, facts.
 
-Spark calls ``analyze`` of a function for the columns of the result, and ``eval`` in a task for the
-rows: once, or once for each row of a ``LATERAL`` join. ``analyze`` pins the version.
+Spark calls ``analyze`` of a function for the columns of the result. It calls ``eval`` in a task for
+the rows: once, or once for each row of a ``LATERAL`` join. ``analyze`` pins the version.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def _plan_changes(
 class Changes(TableFunction):
     """``lance_changes(uri, 3, 5)``: the change feed of versions 3 to 5.
 
-    A start or end that is a string or a timestamp is a time. Options are those of the source's
-    batch change feed: ``preimages``, ``deduplicationMode``, ``columns``, ``branch``.
+    A start or end that is a string or a timestamp is a time. Options, as of the source's batch
+    change feed: ``preimages``, ``deduplicationMode``, ``columns``, ``branch``.
     """
 
     arguments = ("uri", "start", "end")
@@ -314,7 +314,7 @@ def _plan_search(
 class Search(TableFunction):
     """``lance_search(uri, query, column, k => 10, …)``: the rows nearest to a vector.
 
-    ``select`` names the columns of the result. Further options are those of ``LanceTable.search``
+    ``select`` names the columns of the result. Further options are as in ``LanceTable.search``
     and :func:`glaive.spark.read`.
     """
 
@@ -351,7 +351,7 @@ class Search(TableFunction):
 class SearchText(Search):
     """``lance_search_text(uri, query, columns, k => 10, …)``: the rows whose texts match best.
 
-    ``columns`` is one column, or an array of them. The options are those of :class:`Search`.
+    ``columns`` is one column, or an array of them. Options are as in :class:`Search`.
     """
 
     arguments = ("uri", "query", "columns", "k")

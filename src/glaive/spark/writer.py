@@ -143,9 +143,14 @@ def _freeze_loaded() -> None:
 # :class:`WriteJob` holds the input of tasks and commit; Spark pickles it.
 
 # --- The types to store the columns of a frame with -------------------------------------
-# The first of: the option ``arrow_schema``; the options ``vector_columns`` and ``blob_columns``;
-# the type that the column was read with, which Spark keeps as metadata until an aggregate or a
-# union drops it; the type of the column in the dataset to overwrite; Spark's type.
+# The type of a column is the first of these:
+#
+# 1. the option ``arrow_schema``
+# 2. the options ``vector_columns`` and ``blob_columns``
+# 3. the type that the column was read with, which Spark keeps as metadata until an aggregate or a
+#    union drops it
+# 4. the type of the column in the dataset to overwrite
+# 5. Spark's type
 
 
 def frame_types(

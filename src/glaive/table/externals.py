@@ -192,8 +192,8 @@ def refuse_link_out(
     - symlinks into locations that ``allow_external_blobs`` allows;
     - symlinks of a download folder of ``huggingface_hub``;
     - symlinked folders, as only writers use the names of their files;
-    - below a base path, which may be any directory: symlinks to a file with such a name, into the
-      dataset, or into a location of the caller.
+    - symlinks below a base path, which may be any directory. They must lead to a file with such a
+      name, into the dataset, or into a location of the caller.
 
     It refuses all symlinks that fsspec opens, as fsspec hides their targets, at one request.
     Otherwise it makes one system call; in buckets it does nothing.

@@ -1,8 +1,8 @@
 """``table.applyChanges(source, keys, sequence_by=…)``: apply a feed of changes in any order.
 
 A sequence orders the changes of a row, so that late and repeated changes have no effect. The keys
-and sequences of deletes are rows of a second dataset inside the directory of the table: a late
-change of a deleted row has no effect either. The deletes are committed first. If the process ends
+and sequences of deletes are rows of a second dataset inside the directory of the table. So a late
+change of a deleted row has no effect, either. The deletes are committed first. If the process ends
 between both commits, applying the same changes again has the same result.
 """
 

@@ -244,9 +244,9 @@ class TableRows(TableHandle):
         ignore_null_updates
             Keep the value of a column if the change has null there; only with ``scd=1``.
         scd
-            1 keeps the newest values of a row. 2 keeps all values in rows of their own: the table
-            has the columns ``valid_from``, ``valid_to`` (types of ``sequence_by``) and
-            ``is_current`` (boolean).
+            With 1, the table keeps the newest values of a row. With 2, it keeps all values in rows
+            of their own, with the columns ``valid_from``, ``valid_to`` (types of ``sequence_by``)
+            and ``is_current`` (boolean).
         columns
             Columns to set; default: all columns of the source.
         job_id
