@@ -109,6 +109,22 @@ CHANGES: list[tuple[str, list[Any], list[Any]]] = [
         [1, 1],
         [*ABC[:2], (7, "r", 0.0)],
     ),
+    (
+        "INSERT INTO t REPLACE USING (name) VALUES (7, 'a', 0), (8, 'a', 1), (9, NULL, 2)",
+        [4, 1, 3],
+        [*ABC[1:], (7, "a", 0.0), (8, "a", 1.0), (9, None, 2.0)],
+    ),
+    (
+        "INSERT INTO t (id, name) REPLACE USING (id, `name`) SELECT id, 'b' FROM t WHERE id < 3",
+        [3, 1, 2],
+        [ABC[0], (1, "b", None), (2, "b", None), *ABC[2:]],
+    ),
+    ("INSERT INTO t REPLACE USING (id) SELECT * FROM t WHERE false", [0, 0, 0], ABC),
+    (
+        "INSERT INTO t x BY NAME REPLACE ON x.name <=> s.name (SELECT 9 AS id, NULL AS name) AS s",
+        [2, 1, 1],
+        [*ABC[:2], ABC[3], (9, None, None)],
+    ),
 ]
 
 
@@ -390,7 +406,9 @@ def test_upkeep_runs_the_methods_of_the_table(spark: SparkSession, uri: str) -> 
         ("ALTER TABLE t ADD COLUMN x INT DEFAULT 3", SchemaError, "ALTER COLUMN … SET DEFAULT"),
         ("ALTER TABLE t ADD COLUMN x INT PRIMARY KEY", UnsupportedFeatureError, "'PRIMARY'"),
         ("ALTER TABLE t ADD COLUMN x INT NOT NULL", SchemaError, "rows of the table get null"),
-        ("INSERT INTO t REPLACE USING (id) SELECT 1", OptionError, "REPLACE WHERE"),
+        ("INSERT INTO t REPLACE USING (x) SELECT 1, 'a', 2", ColumnNotFoundError, "x"),
+        ("INSERT INTO t REPLACE ON t.x = 1 SELECT 1, 'a', 2", ColumnNotFoundError, "x"),
+        ("INSERT INTO t REPLACE USING () SELECT 1, 'a', 2", OptionError, "REPLACE USING"),
         ("INSERT INTO t REPLACE WHERE rand() < 1 SELECT 1", OptionError, "comparisons of columns"),
         ("INSERT INTO t VALUES (1)", SchemaError, r"3 columns \(id, name, price\) get 1 values"),
         ("INSERT INTO t VALUES ('x', 'y', 1)", SchemaError, "'id' stores bigint"),
@@ -437,6 +455,7 @@ SLOTS = {
     "text": "'text'",
     "condition": "(a OR b) AND c IN (SELECT 1)",
     "check": "(a > 0 OR (b))",
+    "keys": "(x, `y z`)",
     "default": "f(1) + 2",
     "source": "(SELECT 1 FROM d WHERE e)",
     "type": "DECIMAL(3, 2)",

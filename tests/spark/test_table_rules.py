@@ -190,3 +190,25 @@ def test_methods_change_rules(spark: SparkSession, tmp_path: Path) -> None:
     glaive.dataset(uri).insert({"id": [5]})
     found = lance.dataset(uri).to_table().to_pydict()
     assert found == {"id": [2, 3, 5], "twice": [4, None, 8]}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("stable", [False, True])
+def test_frames_replace_rows_with_equal_values(
+    spark: SparkSession, tmp_path: Path, stable: bool
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    rows = {"day": [1, 1, 2, None], "x": [1, 2, 3, 4]}
+    made = glaive.write_dataset(rows, uri, enable_stable_row_ids=stable)
+    made.alter_columns({"path": "x", "default": "0"})
+    table = LanceTable.forPath(spark, uri)
+    new = spark.createDataFrame([(1, 5), (3, 6), (None, 7)], "DAY bigint, x bigint")
+    for _ in range(2):
+        counts = table.replaceUsing(new, "Day", job_id="days")
+        assert (counts["num_deleted_rows"], counts["num_inserted_rows"]) == (2, 3)
+    counts = table.alias("t").replaceOn(new.select("day").alias("s"), "t.day <=> s.day")
+    assert (counts["num_deleted_rows"], counts["num_inserted_rows"]) == (4, 3)
+    found = lance.dataset(uri).to_table()
+    pairs = sorted(zip(*found.to_pydict().values(), strict=True), key=str)
+    assert pairs == [(1, 0), (2, 3), (3, 0), (None, 0)]
+    glaive.dataset(uri).validate()

@@ -421,6 +421,7 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "origin": _table,
     "column": _path,
     "columns": _names,
+    "keys": _names,
     "definitions": _definitions,
     "values": _list,
     "arguments": _list,

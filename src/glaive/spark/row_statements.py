@@ -240,6 +240,34 @@ def _insert(tables: NamedTables, found: Found) -> DataFrame:
     return tables.counts(num_affected_rows=inserted, num_inserted_rows=inserted)
 
 
+@runs(
+    "INSERT INTO [TABLE] {table} [{columns}|BY NAME] REPLACE USING {keys} {query}",
+    by="replaceUsing",
+)
+@runs(
+    (
+        "INSERT INTO [TABLE] {table} [[AS] {alias}] [{columns}|BY NAME] REPLACE ON {condition} "
+        "{query}"
+    ),
+    by="replaceOn",
+)
+def _replace(tables: NamedTables, found: Found) -> DataFrame:
+    target = tables.lance_table(found["table"])
+    words = Words.of(found["query"])
+    stop = words.after[0] if words.is_word(0, "(") else len(words.words)
+    rows = rows_of(tables, words.slice(0, stop))
+    frame = _fitted(tables, found, latest(target), rows)
+    if "keys" in found:
+        counts = target.replaceUsing(frame, found["keys"])
+    else:
+        if stop < len(words.words):
+            frame = frame.alias(words.words[-1].text)
+        name = found.get("alias", found["table"].parts[-1])
+        counts = target.alias(name).replaceOn(frame, found["condition"])
+    changed = {name: counts[name] for name in ("num_deleted_rows", "num_inserted_rows")}
+    return tables.counts(num_affected_rows=sum(changed.values()), **changed)
+
+
 def rows_of(tables: NamedTables, query: str) -> DataFrame:
     """Return the rows of a query, of ``VALUES`` or of ``TABLE name``."""
     words = Words.of(query)

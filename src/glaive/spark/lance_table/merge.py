@@ -361,6 +361,29 @@ def joined_rows(
     return numbered.select(*system, *columns), actions
 
 
+def replaced_rows(
+    opened: OpenedVersion,
+    target: DataFrame,
+    source: DataFrame,
+    condition: str | Column,
+    clauses: tuple[Clause, ...],
+) -> tuple[DataFrame, tuple[RowClause, ...]]:
+    """Return a row for each row of the table that matches, to delete, and each row of the source.
+
+    See :func:`joined_rows`; the clauses are a delete and an insert.
+    """
+    values, actions = _values(opened.manifest.schema.names, clauses)
+    system = [ADDRESS, *([ROW_ID] if opened.manifest.uses(Feature.STABLE_ROW_IDS) else [])]
+    new = source.select(
+        F.lit(1).alias(CLAUSE),
+        *(F.lit(None).cast("long").alias(name) for name in system),
+        *(_column(value).alias(name) for name, (value, _) in values.items()),
+    )
+    nulls = [F.lit(None).cast(new.schema[name].dataType).alias(name) for name in values]
+    old = target.join(source, _column(condition), "left_semi")
+    return old.select(F.lit(0).alias(CLAUSE), *system, *nulls).unionByName(new), actions
+
+
 def _values(
     names: Sequence[str], clauses: tuple[Clause, ...]
 ) -> tuple[dict[str, tuple[str | Column, list[int]]], tuple[RowClause, ...]]:
@@ -541,7 +564,8 @@ class MergeBuilder:
     """Collects the clauses of a merge; made by ``LanceTable.merge``.
 
     For each row glaive applies the first clause of its kind whose condition is true. Each method
-    returns a new builder.
+    returns a new builder. With ``replaces``, matched rows are deleted, and all rows of the source
+    inserted.
     """
 
     spark: SparkSession
@@ -552,6 +576,7 @@ class MergeBuilder:
     clauses: tuple[Clause, ...] = ()
     evolves: bool = False
     duplicates: tuple[Literal["first", "last"], str] | None = None
+    replaces: bool = False
 
     def whenMatchedUpdate(
         self, condition: str | Column | None = None, set: Values | None = None
@@ -696,7 +721,7 @@ class MergeBuilder:
         """Run the merge in one task; return ``None`` if it is too large for one."""
         schema = opened.manifest.schema
         pairs, complete = equalities(self.condition, self.name)
-        plain = complete and all(map(takes_whole_rows, self.clauses))
+        plain = complete and not self.replaces and all(map(takes_whole_rows, self.clauses))
         if not plain or not is_for_one_task(opened, self.source):
             return None
         keys = key_columns(self.source, pairs, schema)
@@ -742,6 +767,9 @@ class MergeBuilder:
     ) -> list[MergedRows]:
         """Return what tasks wrote for a join; join only rows with source keys if that suffices."""
         pairs, _ = equalities(self.condition, self.name)
+        if self.replaces and not pairs:
+            with evaluated_once(self.source):
+                return self._joined(opened, clauses, commit, None)
         if not pairs or any(clause.rows == "not matched by source" for clause in clauses):
             return self._joined(opened, clauses, commit, None)
         with evaluated_once(self.source):
@@ -765,7 +793,8 @@ class MergeBuilder:
             else:
                 used = list(dict.fromkeys([*used, *keys.column_names]))
                 target = matching_frame(self.spark, opened, used, self.name, keys)
-            frame, actions = joined_rows(opened, target, self._ranked(), self.condition, clauses)
+            join = replaced_rows if self.replaces else joined_rows
+            frame, actions = join(opened, target, self._ranked(), self.condition, clauses)
         if keys is not None:  # few rows: as many files as pay off
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))

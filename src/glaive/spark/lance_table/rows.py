@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import pyarrow as pa
@@ -213,6 +214,58 @@ class TableRows(TableHandle):
         >>> merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
         return MergeBuilder(self._spark, self._dataset, self._name, source, condition)
+
+    def replaceOn(
+        self, source: DataFrame, condition: str | Column, *, job_id: str | None = None
+    ) -> dict[str, int]:
+        """Insert the rows of a frame, and delete the rows of the table that match one of them.
+
+        Parameters
+        ----------
+        source
+            The new rows, with all columns of the table that lack a rule.
+        condition
+            Condition for rows to delete, as for :meth:`merge`: ``"t.day <=> s.day"``.
+        job_id
+            As for :meth:`delete`.
+
+        Returns
+        -------
+        dict
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError
+            A column is missing, or a value does not fit its column.
+        CommitContentionError
+            Other writers changed the same rows at every attempt. The table is unchanged.
+
+        Notes
+        -----
+        One commit replaces the rows. It has the cost of a merge. An empty frame deletes nothing.
+        """
+        merge = self.merge(source, condition).whenMatchedDelete().whenNotMatchedInsertAll()
+        return replace(merge, replaces=True).execute(job_id=job_id)
+
+    def replaceUsing(
+        self, source: DataFrame, columns: str | Sequence[str], *, job_id: str | None = None
+    ) -> dict[str, int]:
+        """Insert the rows of a frame, and delete rows of the table with equal values in columns.
+
+        Nulls are equal to nothing. See :meth:`replaceOn`.
+
+        Examples
+        --------
+        >>> table.replaceUsing(rows_of_two_days, "day")  # replaces these two days
+        """
+        names = [columns] if isinstance(columns, str) else list(columns)
+        if not names:
+            raise OptionError("replaceUsing: columns is empty. Name columns, such as 'day'.")
+        old, new = "the table", "the source"
+        sides = [[f"`{side}`.{quoted_name(name)}" for side in (old, new)] for name in names]
+        condition = " AND ".join(f"{mine} = {other}" for mine, other in sides)
+        return self.alias(old).replaceOn(source.alias(new), condition, job_id=job_id)
 
     def applyChanges(
         self,
