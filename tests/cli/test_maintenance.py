@@ -159,7 +159,9 @@ def test_show_fits_on_a_screen(call: Call, things: str) -> None:
     assert (facts["rows"], facts["deleted_rows"], facts["fragments"]) == (3, 2, 2)
     assert {row["column"] for row in facts["columns"]} == {"id", "name", "v"}
     assert all(row["bytes"] > 0 for row in facts["columns"])
-    assert "glaive compact" in facts["advice"][0]
+    assert facts["advice"] == [
+        "2 of 2 fragments lost more than 10 % of the rows: run `glaive maintain` on it"
+    ]
     text = call("show", things).stdout
     assert "fixed_size_list" in text
     assert len(text.splitlines()) < 40
@@ -188,6 +190,16 @@ def test_small_files_are_compacted(call: Call, things: str) -> None:
     assert "nothing to do" in call("compact", things).stdout
     glaive.write_dataset(glaive.dataset(things).to_table(), things, mode="append")
     assert "2 fragments became 1" in call("compact", things).stdout
+
+
+def test_maintenance_says_first_what_pays(call: Call, things: str) -> None:
+    options = ("maintain", things, "--small-fragments", "1")
+    assert "2 of 2 fragments are below 1,048,576 rows" in call(*options, "--dry-run").stdout
+    assert glaive.dataset(things).version == 2
+    assert one(call(*options, "--json"))["step"] == "compact"
+    assert len(glaive.dataset(things).get_fragments()) == 1
+    assert call(*options).stdout == "nothing to do\n"
+    assert "did you mean 'vacuum'" in call(*options, "--steps", "vacum").output
 
 
 def test_clean_up_says_first_what_it_would_delete(call: Call, things: str) -> None:

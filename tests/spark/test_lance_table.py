@@ -38,6 +38,22 @@ def seen_by_pylance(uri: str) -> list[dict[str, Any]]:
     return lance.dataset(uri).to_table().sort_by("id").to_pylist()
 
 
+def test_maintenance_runs_the_steps_that_pay(table: LanceTable, uri: str) -> None:
+    table.createIndex("id", "btree", segments=1)
+    glaive.write_dataset(ROWS.slice(0, 10), uri, mode="append")
+    before = seen_by_pylance(uri)
+    planned = table.maintain(dryRun=True, small_fragments=3, retention_days=0).collect()
+    assert [row.step for row in planned] == ["compact", "optimize_indices", "vacuum"]
+    assert planned[0].reason == "4 of 5 fragments are below 1,048,576 rows"
+    assert planned[1].arguments == '{"index_names": ["id_idx"]}'
+    assert lance.dataset(uri).version == 3
+    made = table.maintain(small_fragments=3, retention_days=0).collect()
+    assert made[:2] == planned[:2]
+    assert seen_by_pylance(uri) == before
+    assert (len(table.toDF().collect()), len(lance.dataset(uri).versions())) == (50, 1)
+    assert table.maintain(small_fragments=3, retention_days=0).count() == 0
+
+
 def test_a_new_table_may_have_extension_types_within_structs(uri: str) -> None:
     def find(place: str, storage: Mapping[str, str]) -> glaive.LanceDataset:
         return glaive.dataset(place, storage_options=dict(storage))

@@ -53,6 +53,7 @@ _MODULES = {
         "compact": "Merge small files and remove deleted rows.",
         "doctor": "Check the installation: versions, kernels, Java, access to a store.",
         "index": "List, build, update or drop indices.",
+        "maintain": "Do the maintenance that pays: compaction, indices, tags, versions.",
         "repair": "Repair a damaged dataset: drop indices, or restore a sound version.",
         "verify": "Check all files of all versions.",
         "warmup": "Compile all kernels, so that later processes start fast.",

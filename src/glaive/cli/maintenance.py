@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _COMPACTION = "glaive.dataset.compaction_tasks:CompactionOptions"
 _CLEANUP = "glaive.table.cleanup:CleanupPolicy"
+_MAINTENANCE = "glaive.dataset.maintenance:MaintenanceOptions"
 _INDEX = "glaive.dataset.dataset:LanceDataset.create_index"
 _SCALAR = "glaive.dataset.dataset:LanceDataset.create_scalar_index"
 
@@ -62,6 +63,24 @@ def compact(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
             f"version {at.version}: {human_count(metrics.fragments_removed)} fragments became "
             f"{human_count(metrics.fragments_added)}"
         )
+
+
+@command(
+    "glaive maintain flights.lance --dry-run",
+    "glaive maintain flights.lance --retention-days 30 --tag-retention-days 365",
+    "glaive maintain flights.lance --steps compact,optimize_indices --json",
+)
+@options_of(_MAINTENANCE, "steps")
+@options_of(_MAINTENANCE, "small_fragments", "unindexed_share", "retention_days")
+@options_of(_MAINTENANCE, "tag_retention_days")
+@click.option("--dry-run", is_flag=True, help="Only list the steps that pay, and why.")
+def maintain(at: LanceDataset, *, dry_run: bool, as_json: bool, **how: Any) -> None:
+    """Compact, update indices, delete old tags and versions of DATASET, each only where it pays."""
+    steps = [asdict(step) for step in at.optimize.maintain(dry_run=dry_run, **how)]
+    if steps or as_json:
+        print_records(steps, {"step": "step", "reason": "reason"}, as_json=as_json)
+    if not steps and not as_json:
+        echo("nothing to do")
 
 
 @command(

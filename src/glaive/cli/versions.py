@@ -193,7 +193,7 @@ def _refuse_options(about: str) -> None:
 # --- ``show``: a dataset on one screen --------------------------------------------------
 
 SMALL_ROWS = 100_000
-MANY_FILES = 32
+MANY_VERSIONS = 320
 SHOWN_COLUMNS = 30
 
 
@@ -266,7 +266,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
         "tags": sorted(at.tags.list()),
         "branches": sorted(at.branches.list()),
     }
-    return {**facts, "advice": _advice(facts)}
+    return {**facts, "advice": _advice(at, facts["versions"])}
 
 
 def _blob_bytes(at: LanceDataset, field: Any) -> int:
@@ -296,18 +296,15 @@ def _ids(field: Any) -> list[int]:
     return [field.id, *(one for child in field.children for one in _ids(child))]
 
 
-def _advice(facts: dict[str, Any]) -> list[str]:
-    found = []
-    if facts["small_fragments"] >= MANY_FILES:
+def _advice(at: LanceDataset, versions: int) -> list[str]:
+    from glaive.dataset.maintenance import MaintenanceOptions, plan_maintenance
+
+    wanted = MaintenanceOptions(steps=("compact", "optimize_indices"))
+    steps = plan_maintenance(at.opened, wanted)
+    found = [f"{step.reason}: run `glaive maintain` on it" for step in steps]
+    if versions >= MANY_VERSIONS:
         found.append(
-            f"{human_count(facts['small_fragments'])} small files: run `glaive compact` on it"
-        )
-    if facts["deleted_rows"] * 10 > facts["rows"]:
-        found.append("more than a tenth of the rows are deleted: run `glaive compact` on it")
-    if facts["versions"] >= 10 * MANY_FILES:
-        found.append(
-            f"{human_count(facts['versions'])} versions are kept: run "
-            "`glaive cleanup --dry-run` on it"
+            f"{human_count(versions)} versions are kept: run `glaive cleanup --dry-run` on it"
         )
     return found
 

@@ -58,7 +58,7 @@ _HOMES = {
     "DEFAULT_BLOB_BUFFER_SIZE": "glaive.blob",
     "DataFile": "glaive.dataset.fragment_metadata",
     "DatasetDelta": "glaive.dataset.change_feed",
-    "DatasetOptimizer": "glaive.dataset.compact",
+    "DatasetOptimizer": "glaive.dataset.maintenance",
     "DocumentGranularity": "glaive.scan.text_queries",
     "FullTextQuery": "glaive.scan.text_queries",
     "MinHashQuery": "glaive.scan.nearest.options",

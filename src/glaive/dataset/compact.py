@@ -1,11 +1,11 @@
-"""``dataset.optimize``, and compaction in three steps: plan, tasks, commit."""
+"""Compaction in three steps: plan, tasks, commit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from glaive.dataclass import dataclass
 from glaive.dataset.compaction_tasks import (
     CONFIG_PREFIX,
-    CompactionKeywords,
     CompactionMetrics,
     CompactionOptions,
     CompactionPlan,
@@ -22,7 +21,6 @@ from glaive.dataset.compaction_tasks import (
     RewriteTask,
     live_addresses,
 )
-from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner, commit_operation, opened_at
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.fragment import ids_of, unpacked_fragments
@@ -35,7 +33,6 @@ from glaive.index.remap import (
     remap_segments,
     segments_to_remap,
 )
-from glaive.options import shows
 from glaive.process import DATASETS, emit
 from glaive.table.index_coverage import (
     REUSE_INDEX,
@@ -93,7 +90,7 @@ def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> lis
     OptionError
         The target has so few rows per fragment that there would be many more files than now.
     """
-    many_deleted = _with_many_deleted(dataset, options)
+    many_deleted = with_many_deleted(dataset, options)
     wanted = _candidates(dataset, options) | many_deleted
     places = FragmentPositions(dataset.manifest.fragment_ids)
     for apart in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
@@ -127,7 +124,7 @@ def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> 
         )
 
 
-def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
+def with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
     """Return for each fragment whether its share of deleted rows exceeds the threshold."""
     physical, live = dataset.manifest.physical_rows, dataset.snapshot.live_counts
     if not options.materialize_deletions:
@@ -490,124 +487,6 @@ class Compaction:
         manifest, metrics = compact(dataset.opened, _options(dataset, options))
         dataset.move_to(manifest)
         return metrics
-
-
-class DatasetOptimizer:
-    """Maintenance of a dataset; returned by ``dataset.optimize``."""
-
-    __slots__ = ("_dataset",)
-
-    def __init__(self, dataset: OpenDataset) -> None:
-        self._dataset = dataset
-
-    def __repr__(self) -> str:
-        return f"DatasetOptimizer({self._dataset!r})"
-
-    @shows(CompactionKeywords, CompactionOptions)
-    def compact_files(
-        self, *, progress: bool | None = None, **options: Unpack[CompactionKeywords]
-    ) -> CompactionMetrics:
-        """Merge small adjacent fragments and remove deleted rows.
-
-        :class:`glaive.dataset.compaction_tasks.CompactionOptions` explains the options. Entries
-        ``lance.compaction.*`` of the table's configuration set their defaults. ``progress`` shows
-        the number of rewritten rows on a line of the terminal.
-
-        Returns
-        -------
-        CompactionMetrics
-            Fragments and files removed and added. Without fragments to merge, all are 0 and the
-            version stays.
-
-        Raises
-        ------
-        CommitConflictError, CommitContentionError
-            Another writer changed one of the fragments meanwhile. The dataset is unchanged.
-        OptionError
-            An option is unknown or has an invalid value.
-
-        Notes
-        -----
-        Rows keep their order, and stable row ids. Indices that store row addresses are rebuilt.
-        With ``defer_index_remap`` glaive stores a remapping table instead, which readers apply.
-        Exception: the table would have more than 2^27 rows of this compaction, or 2^29 in total.
-
-        A second run with the same options finds nothing to merge, unless ``max_source_*`` limit a
-        run or another writer commits meanwhile. Each pass makes two versions. A second pass runs if
-        the files of the first pass can be merged again.
-        """
-        with showing(progress, "compact"):
-            return Compaction.execute(self._dataset, options)
-
-    def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int]) -> None:
-        """Clean up old versions automatically.
-
-        ``auto_cleanup_config`` has ``interval``, in commits, and ``older_than_seconds``.
-
-        Raises
-        ------
-        OptionError
-            A key is unknown, or a value is not an integer.
-        """
-        from glaive.dataset.tasks import set_entries
-        from glaive.dataset.writing.plan import WriteOptions
-        from glaive.table.configuration import OLDER_THAN
-
-        config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
-        if OLDER_THAN in config:  # pylance writes seconds here, but units in write_dataset
-            config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
-        self._dataset.move_to(set_entries(self._dataset.opened, "config", config))
-
-    def disable_auto_cleanup(self) -> None:
-        """Turn automatic clean-up off."""
-        from glaive.dataset.tasks import set_entries
-        from glaive.table.configuration import INTERVAL, OLDER_THAN
-
-        keys = dict.fromkeys((INTERVAL, OLDER_THAN))
-        self._dataset.move_to(set_entries(self._dataset.opened, "config", keys))
-
-    def optimize_indices(
-        self,
-        *,
-        num_indices_to_merge: int | None = None,
-        index_names: Sequence[str] | None = None,
-        retrain: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        """Index new rows, and merge segments.
-
-        Parameters
-        ----------
-        num_indices_to_merge
-            Number of newest segments of each index to merge with the new rows; with 0 the new rows
-            get their own segment. Default: segments of about the size of the new rows or smaller,
-            so the cost follows the new rows. It also merges segments with at most 4,096 rows
-            including the new rows.
-        index_names
-            Indices to update; default: all that glaive knows.
-        retrain
-            Build the indices again, from all rows.
-        progress
-            Show progress on a line of the terminal.
-
-        Raises
-        ------
-        IndexNotFoundError, OptionError
-            A name or a number is wrong.
-        CommitConflictError
-            Another writer rewrote the fragments meanwhile. The dataset is unchanged.
-        """
-        from glaive.dataset.indexing.optimize import optimize_indices
-
-        with showing(progress, "optimize indices"):
-            manifest = optimize_indices(
-                self._dataset.opened,
-                num_indices_to_merge=num_indices_to_merge,
-                index_names=index_names,
-                retrain=retrain,
-            )
-        if manifest is not None:
-            self._dataset.move_to(manifest)
 
 
 def _options(dataset: OpenDataset, given: Mapping[str, Any] | None) -> CompactionOptions:

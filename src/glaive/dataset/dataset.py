@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.change_feed import ChangeFeed, DatasetDelta
     from glaive.dataset.cleanup import CleanupExplanation, CleanupStats
-    from glaive.dataset.compact import DatasetOptimizer
     from glaive.dataset.fragment import LanceFragment
     from glaive.dataset.fragment_metadata import Bitmap
     from glaive.dataset.indexing.create import IndexConfig
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.vector_models import IvfModel
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.lance_operation import Index, LanceOperation
+    from glaive.dataset.maintenance import DatasetOptimizer
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.refs import Branches, Tags
     from glaive.dataset.scanner import BlobMode, Scanner
@@ -713,7 +713,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     @property
     def optimize(self) -> DatasetOptimizer:
         """Maintenance operations such as ``compact_files``."""
-        from glaive.dataset.compact import DatasetOptimizer
+        from glaive.dataset.maintenance import DatasetOptimizer
 
         return DatasetOptimizer(self)
 

@@ -347,7 +347,7 @@ def _cores(spark: SparkSession) -> int:
 
 # --- A change of a dataset by a job: its id, and the version that it made ---------------
 
-_EARLIER_COMMITS = "What it had committed before, if anything, stays"
+EARLIER_COMMITS = "What it had committed before, if anything, stays"
 
 MAX_SEARCHED_VERSIONS = 256
 """Number of newest versions to search for the commit of a job that the newest manifest omits."""
@@ -456,7 +456,7 @@ class SparkJob:
                         return made, None
                 return change(opened, job)
 
-            what = _EARLIER_COMMITS if several_commits else UNCOMMITTED
+            what = EARLIER_COMMITS if several_commits else UNCOMMITTED
             with naming_job(self.id, dataset.uri, named=self.named, made=what):
                 with_retries(dataset, unless_made, conflict_retries=retries)
         else:

@@ -586,8 +586,8 @@ def _show_refs(tables: NamedTables, found: Found) -> DataFrame:
 
 _METHODS = """
 addColumns alterColumn changes createBranch createIndex createTag deleteTag dropColumns
-dropDuplicates dropIndex export files fragments indices optimizeIndices publish refs renameColumn
-restoreToTimestamp restoreToVersion sample search searchText shallowClone vacuum
+dropDuplicates dropIndex export files fragments indices maintain optimizeIndices publish refs
+renameColumn restoreToTimestamp restoreToVersion sample search searchText shallowClone vacuum
 """
 PROCEDURES: Final = tuple(_METHODS.split())
 """The methods of ``LanceTable`` that ``CALL`` runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -23,12 +24,13 @@ from glaive.dataset.compact import commit_rewrites, compact, compaction_groups, 
 from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.indexing.create import build_segments, commit_segments, vector_task
 from glaive.dataset.keywords import ScalarKeywords, TableIndexKeywords, VectorKeywords
+from glaive.dataset.maintenance import MaintenanceKeywords, MaintenanceOptions, maintain
 from glaive.dataset.refs import publish_branch
 from glaive.dataset.rows import MatchingFragments
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import sample_positions
-from glaive.dataset.tasks import cut_evenly, opened_at
-from glaive.dataset.version import version_as_of
+from glaive.dataset.tasks import Job, cut_evenly, opened_at
+from glaive.dataset.version import refuse_unknown, version_as_of
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.errors import IndexExistsError, OptionError
@@ -42,8 +44,9 @@ from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
 from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_job
-from glaive.spark.runner import RowTask, SparkJob, SparkRunner, parts_for
+from glaive.spark.runner import EARLIER_COMMITS, RowTask, SparkJob, SparkRunner, parts_for
 from glaive.spark.versions import partitioned_by_id
+from glaive.spark.writer import ENGINE
 from glaive.table.cleanup import CleanupPolicy
 from glaive.types import Int64s
 
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
 
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.indexing.task import IndexTask
-    from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
@@ -665,6 +667,38 @@ class TableMaintenance(TableHandle):
                 return self._described(files.table.select(range(4)))
             stats = clean_up(dataset, policy, None, work=work)
         return {name: value for name, value in asdict(stats).items() if name not in _OTHER_FACTS}
+
+    @shows(MaintenanceKeywords, MaintenanceOptions, compression="balanced")
+    def maintain(self, dryRun: bool = False, **options: Unpack[MaintenanceKeywords]) -> DataFrame:
+        """Compact, update indices, delete old tags and versions, each only where it pays.
+
+        Parameters
+        ----------
+        dryRun
+            Only return the steps that pay. The table stays as it is.
+
+        Returns
+        -------
+        DataFrame
+            ``step``, ``reason`` and ``arguments`` (JSON) of each step that was run, in this order.
+
+        Raises
+        ------
+        OptionError
+            An option is unknown or has an invalid value.
+        CommitContentionError
+            Others changed the same rows at every attempt. Earlier steps are done.
+        JobError
+            The cluster lost processes of the job. Earlier steps are done.
+        """
+        refuse_unknown("maintain", options, list(MaintenanceKeywords.__annotations__))
+        options.setdefault("compression", "balanced")
+        job = Job(runner=SparkRunner(self._spark), properties={ENGINE: "spark"})
+        with naming_job(str(uuid4()), self._dataset.uri, named=False, made=EARLIER_COMMITS):
+            steps = maintain(self._latest(), MaintenanceOptions(**options), dry_run=dryRun, job=job)
+        rows = [asdict(step) | {"arguments": json.dumps(step.arguments)} for step in steps]
+        schema = dict.fromkeys(("step", "reason", "arguments"), pa.string())
+        return self._described(pa.Table.from_pylist(rows, pa.schema(schema)))
 
     def restoreToVersion(self, version: int) -> int:
         """Commit an older version as the newest one, and return its new number.
