@@ -368,6 +368,27 @@ def test_values_may_differ_for_each_row(tmp_path: Path) -> None:
     assert len(set(at.to_table()["key"].to_pylist())) == 100
 
 
+def test_ingested_files_get_values_for_columns_that_they_lack(
+    dataset: glaive.LanceDataset, tmp_path: Path
+) -> None:
+    for name, text in {
+        "a": "id,price\n3,5.5\n",
+        "b": "id,price\n4,\n",
+        "c": "id,price\n5,-1\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    glaive.ingest([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], dataset.uri, mode="append")
+    expected = [*FIRST, (3, 5.5, 1, "new", 5.5), (4, None, 1, "new", None)]
+    assert as_pylance_reads(dataset) == expected
+    with pytest.raises(SchemaError, match="'positive'"):
+        glaive.ingest(str(tmp_path / "c.csv"), dataset.uri, mode="append")
+    (tmp_path / "d.csv").write_text("id,price,amount\n6,1,2\n")
+    with pytest.raises(SchemaError, match="amount is in some files only"):
+        glaive.ingest(
+            [str(tmp_path / "a.csv"), str(tmp_path / "d.csv")], dataset.uri, mode="append"
+        )
+
+
 def test_branches_keep_rules(dataset: glaive.LanceDataset) -> None:
     branch = dataset.create_branch("b")
     branch.insert({"id": [3], "price": [5.0]})

@@ -55,6 +55,7 @@ from glaive.ingestion.task import (
 from glaive.io.pool import TASK_BYTES, ordered_map
 from glaive.io.store import ObjectStore
 from glaive.options import integer, one_of
+from glaive.table.configuration import DEFAULT, GENERATED
 from glaive.table.load import open_version, read_transaction
 from glaive.table.named_jobs import NamedJob, made_version, search_forgotten
 from glaive.table.operations.overwrite import Append, Overwrite
@@ -239,6 +240,7 @@ def reconcile(
     known: dict[str, pa.Field[Any]] = {field.name: field for field in existing or ()}
     original = dict(known)
     seen: dict[str, str] = {}
+    there, ruled = set[str](), set[str]()
     first: str | None = None
     for file, schema in files:
         uri = file.uri
@@ -269,8 +271,12 @@ def reconcile(
                 )
             seen.setdefault(field.name, uri)
         names = frozenset(schema.names)
+        there |= names
         lacking = [name for name in known if name not in names]
         for name in lacking:
+            if name not in there and _has_rule(original.get(name)):
+                ruled.add(name)
+                continue
             if (named and rule != "add") or (name in original and not known[name].nullable):
                 raise SchemaError(
                     f"{uri}: column {name} is missing. "
@@ -282,12 +288,25 @@ def reconcile(
                 )
             known[name] = known[name].with_nullable(True)
         first = first or uri
+    for name in ruled:
+        if name in there:
+            raise SchemaError(
+                f"column {name} is in some files only, and the dataset has a rule for it. Ingest "
+                "the files that lack it on their own"
+            )
+        del known[name]  # the writer computes it
     changed = [field for name, field in known.items() if name in original]
     return Reconciled(
         pa.schema(list(known.values())),
         tuple(field for field in changed if field.type != original[field.name].type),
         tuple(field for name, field in known.items() if name not in original),
     )
+
+
+def _has_rule(field: pa.Field[Any] | None) -> bool:
+    """Return whether a column of a dataset has a default, or is generated."""
+    keys = (DEFAULT.encode(), GENERATED.encode())
+    return field is not None and any(key in (field.metadata or {}) for key in keys)
 
 
 def _joined(
