@@ -457,12 +457,12 @@ def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | None
 def _usual_files(
     source: BoundProjection, positions: Iterable[int]
 ) -> tuple[list[int], list[SingleFile]]:
-    """Return the fragments of live rows in small files of one layout, and the files."""
+    """Return the fragments in small files of one layout, and the files."""
     numbers: list[int] = []
     files: list[SingleFile] = []
     for position in positions:
         file = small_file(source, position)
-        if file is None or file.has_deletions or file.size > MAX_BYTES:
+        if file is None or file.size > MAX_BYTES:
             continue
         if file.layout == files[0].layout if files else has_columns(source, file):
             numbers.append(position)

@@ -82,10 +82,9 @@ def _physical(snapshot: Snapshot, fragment: Int64s, rows: Int64s) -> Int64s:
     touched = distinct(fragment)
     touched = touched[manifest.deleted_rows[touched] != 0]
     if len(touched):
-        lives = ordered_map(
-            lambda position: snapshot.live_rows(manifest.fragment(position)),
-            touched.tolist(),
-            workers=None if snapshot.store.is_local else settings.io_concurrency,
+        load = partial(ordered_map, workers=settings.io_concurrency)
+        lives = (gather if snapshot.store.is_local else load)(
+            lambda position: snapshot.live_rows(manifest.fragment(position)), touched.tolist()
         )
         for position, live in zip(touched.tolist(), lives, strict=True):
             here = fragment == position
