@@ -137,6 +137,33 @@ def test_limits_and_offsets_cut_fragments(tmp_path: Path) -> None:
     assert found.to_pylist() == expected.select(["id", "text"]).slice(10, 201).to_pylist()
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("rows", [ROWS, 300])
+def test_limits_and_offsets_count_live_rows(tmp_path: Path, version: str, rows: int) -> None:
+    names = ["id", "some", "text", "word", "meta", "tags"]
+    tables = [make(rows * at, rows).select(names) for at in range(12)]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    whole = f"id >= {3 * rows} and id < {4 * rows}"
+    dataset.delete(f"id % 5 = 1 or {whole} or id = {12 * rows - 1}")
+    live = [row for table in tables for row in table.to_pylist()]
+    live = [row for row in live if row["id"] % 5 != 1 and row["id"] // rows != 3][:-1]
+    assert dataset.to_table().to_pylist() == live
+    backwards = [one.fragment_id for one in dataset.get_fragments()][::-1]
+    turned = [row for at in range(11, -1, -1) for row in live if row["id"] // rows == at]
+    rng = np.random.default_rng(rows)
+    offsets = [0, 1, rows - 1, len(live) - 1, len(live), *rng.integers(0, len(live), 3).tolist()]
+    for offset in offsets:
+        for limit in (0, 1, 17, 3 * rows, None):
+            options: Any = {"offset": offset, "limit": limit}
+            part = slice(offset, None if limit is None else offset + limit)
+            assert dataset.to_table(**options).to_pylist() == live[part]
+            batches = dataset.to_batches(columns=["id"], **options)
+            ids = [number for batch in batches for number in batch["id"].to_pylist()]
+            assert ids == [row["id"] for row in live[part]]
+            some = dataset.to_table(["id"], fragments=backwards, with_row_id=True, **options)
+            assert some["id"].to_pylist() == [row["id"] for row in turned[part]]
+
+
 @pytest.mark.interop
 def test_deleted_rows_are_left_out(tmp_path: Path) -> None:
     lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -97,18 +97,20 @@ def _between(
 ) -> ScanPlan:
     """Plan live rows ``first`` to ``last`` of some fragments, cut at the last row."""
     counts = snapshot.live_counts
-    total = int(counts[list(positions)].sum())
+    if not isinstance(positions, range):
+        counts = counts[list(positions)]
+    ends = np.cumsum(counts)
+    total = ends.item(-1) if len(ends) else 0
     last = total if last is None else min(last, total)
     first = min(first, last)
     ranges: list[FragmentRows] = []
-    before = 0
-    for position in positions:
-        live = int(counts[position])
-        start, stop = max(0, first - before), min(live, last - before)
-        before += live
+    low, high = ends.searchsorted((first, last), "right").tolist()
+    some = slice(low, high + 1)
+    for position, live, end in zip(
+        positions[some], counts[some].tolist(), ends[some].tolist(), strict=True
+    ):
+        start, stop = max(0, first - end + live), min(live, last - end + live)
         if start >= stop:
-            if before >= last:
-                break
             continue
         rows = snapshot.live_rows(snapshot.manifest.fragment(position))
         if rows is not None:

@@ -642,11 +642,13 @@ class ArrayField(BoundField):
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """Return ``take`` as a value."""
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.num_rows:
+        low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)
+        if len(rows) and not 0 <= low <= high < self.num_rows:
             raise RowIndexError(
-                f"row {rows.min()} or {rows.max()} of a file with {self.num_rows} rows "
-                f"(in {self._where})"
+                f"row {low} or {high} of a file with {self.num_rows} rows (in {self._where})"
             )
+        if high - low == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+            return self.plan_read(low, high + 1)
         return self._node.take(rows)
 
 

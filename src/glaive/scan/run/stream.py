@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches, slices_of_rows
-from glaive.errors import OptionError
+from glaive.errors import CapacityError, OptionError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows, windows
+from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, row_bytes, window_rows, windows
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.views import BoundProjection, bare_batch
+from glaive.scan.views import MIN_SMALL_FILES, BoundProjection, bare_batch
 
 
 def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
@@ -162,11 +164,30 @@ def read_table(run: ScanRun) -> pa.Table:
     plan = plan_scan(run.source.snapshot, run.options)
     if not run.source.projection.outputs:
         return run.source.rows_alone(plan.rows)
+    if _is_taken(run, plan):
+        from glaive.scan.take import take
+
+        offset = run.options.offset
+        with suppress(CapacityError):  # several arrays may have the values
+            return take(run.source, np.arange(offset, offset + plan.rows), meter=run.meter)
     chunks: list[list[pa.Array]] = [[] for _ in run.source.schema]
     for part in plan_parts(run, plan.ranges):
         for at, arrays in part.columns(run):
             chunks[at] += [array for array in arrays if len(array)]
     return as_table(run.source, chunks)
+
+
+_TAKEN_ROWS = 1024
+"""Rows within limit and offset that are taken one by one, if they lie in many fragments."""
+
+
+def _is_taken(run: ScanRun, plan: ScanPlan) -> bool:
+    """Return whether a plan has few rows of many small mapped fragments: a take is quicker."""
+    options = run.options
+    is_whole = options.fragments is None and options.range_before is None
+    is_part = is_whole and (options.limit is not None or options.offset > 0)
+    few = plan.rows <= _TAKEN_ROWS and len(plan.ranges) >= MIN_SMALL_FILES
+    return is_part and few and run.source.projection.plain and run.is_mapped(plan.ranges)
 
 
 def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
