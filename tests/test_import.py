@@ -38,11 +38,10 @@ own = [module for name, module in sys.modules.items() if name.partition(".")[0] 
 print(len(own), sum(Path(module.__file__).stat().st_size for module in own))
 """
     guide = Path(__file__).parent.parent / "docs/guide/performance.md"
-    told = re.search(r"loads (\d+) module of (\d+) KB", guide.read_text("utf-8"))
-    assert told is not None
+    assert "`import glaive` loads one module" in guide.read_text("utf-8")
     modules, size = map(int, run(code).split())
-    assert modules == int(told[1])
-    assert abs(size / 1000 - int(told[2])) < 1
+    assert modules == 1
+    assert size < 10_000
 
 
 def test_opening_and_reading_loads_neither_numba_nor_obstore_nor_spark(tmp_path: object) -> None:
