@@ -54,6 +54,15 @@ def test_maintenance_runs_the_steps_that_pay(table: LanceTable, uri: str) -> Non
     assert table.maintain(small_fragments=3, retention_days=0).count() == 0
 
 
+def test_appends_obey_the_properties_for_upkeep(table: LanceTable, uri: str) -> None:
+    glaive.dataset(uri).update_config({"glaive.auto_compact": "3"})
+    before = glaive.dataset(uri).latest_version
+    frame = table.toDF().where("id < 4").coalesce(1)
+    assert glaive.spark.write(frame, uri, mode="append") == before + 1
+    assert len(glaive.dataset(uri).get_fragments()) == 1
+    assert lance.dataset(uri).count_rows() == 44
+
+
 def test_a_new_table_may_have_extension_types_within_structs(uri: str) -> None:
     def find(place: str, storage: Mapping[str, str]) -> glaive.LanceDataset:
         return glaive.dataset(place, storage_options=dict(storage))

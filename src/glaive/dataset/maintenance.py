@@ -24,6 +24,7 @@ from glaive.dataset.compaction_tasks import (
 )
 from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import LOCAL, Job, set_entries
+from glaive.dataset.upkeep import unindexed_shares
 from glaive.dataset.version import refuse_unknown
 from glaive.dataset.writing.plan import COMPRESSION, WriteOptions
 from glaive.errors import OptionError, RefNotFoundError
@@ -171,15 +172,7 @@ def _compaction(dataset: OpenedVersion, options: MaintenanceOptions) -> Maintena
 
 
 def _index_update(dataset: OpenedVersion, most: float) -> MaintenanceStep | None:
-    from glaive.dataset.indexing.optimize import index_segments
-
-    rows = dataset.snapshot.num_rows
-    if not rows or not dataset.manifest.indices:
-        return None
-    shares = {
-        name: int(index.missing_rows.sum()) / rows
-        for name, index in index_segments(dataset).items()
-    }
+    shares = unindexed_shares(dataset)
     lacking = [name for name, share in shares.items() if share > most]
     reasons = [f"index {name} lacks {_percent(shares[name])} of the rows" for name in lacking]
     arguments = {"index_names": lacking}

@@ -20,7 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write, staged_rows
-from glaive.dataset.writing.rows import commit_plan
+from glaive.dataset.writing.rows import commit_plan, kept_up
 from glaive.errors import (
     DataFileMissingError,
     FormatError,
@@ -698,7 +698,9 @@ def commit_ingest(
     version = plan.write.read_version
     if fragments or not plan.write.appends:
         with committing(plan, version):
-            version = version_of(plan, commit_plan(plan.write, fragments, once=JOB))
+            made = commit_plan(plan.write, fragments, once=JOB)
+            version = version_of(plan, made)
+        kept_up(plan.write, made)
     return acknowledged(plan, results, version=version, rows=fragments.row_count, files=files)
 
 

@@ -34,7 +34,7 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
-from glaive.dataset.writing.rows import commit_plan
+from glaive.dataset.writing.rows import commit_plan, kept_up
 from glaive.errors import (
     ColumnNotFoundError,
     CommitConflictError,
@@ -299,7 +299,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if self.options.merge_keys:
             self._merge(plan, fragments, transaction)
         else:
-            commit_plan(_with_properties(plan, transaction), fragments)
+            kept_up(plan, commit_plan(_with_properties(plan, transaction), fragments))
         self._compact()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name

@@ -250,6 +250,11 @@ def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadat
         wire.max_allocated_field_id = max(wire.max_allocated_field_id, schema.max_field_id)
 
 
+# --- Upkeep after appends: the keys of the configuration that turn it on --------------
+
+AUTO_COMPACT: Final = "glaive.auto_compact"
+AUTO_INDEX: Final = "glaive.auto_index"
+
 # --- Automatic clean-up: keys of the configuration, and time spans as strings -----------
 
 INTERVAL: Final = "lance.auto_cleanup.interval"

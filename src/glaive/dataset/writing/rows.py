@@ -44,6 +44,7 @@ from glaive.io.store import ObjectStore, find_object
 from glaive.process import DATASETS, emit
 from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
+from glaive.table.configuration import AUTO_COMPACT, AUTO_INDEX
 from glaive.table.load import find_transaction, open_latest, open_version, replaced
 from glaive.table.manifest_store import ManifestStore
 from glaive.table.operations.overwrite import Append, Overwrite
@@ -185,6 +186,19 @@ def commit_plan(
         if missing := _removed(plan, fragments, asks=True):
             raise _without_files(plan, missing) from error
         return _commit(later, fragments, once)
+
+
+def kept_up(plan: WritePlan, made: Manifest) -> Manifest:
+    """Run the upkeep of an append if properties of the table ask for it; return the last version.
+
+    It never fails: :mod:`glaive.dataset.upkeep` logs failures.
+    """
+    config = made.wire.config
+    if not plan.appends or not (AUTO_COMPACT in config or AUTO_INDEX in config):
+        return made
+    from glaive.dataset.upkeep import keep_up
+
+    return keep_up(OpenedVersion.of(plan.store, made))
 
 
 def _made(plan: WritePlan, once: str | None) -> Manifest | None:
@@ -367,7 +381,7 @@ def write_rows(
         written = write_fragments(plan, rows)
     if written and not plan.schema.fields:
         raise SchemaError("the rows have no columns. Give them at least one")
-    manifest = commit_plan(plan, written)
+    manifest = kept_up(plan, commit_plan(plan, written))
     unsaid = access_of(store).external is None
     if unsaid and wanted.blobs.outside_bases and not plan.appends:
         # The caller has allowed all external blobs of the rows.
