@@ -91,6 +91,34 @@ def test_positions_of_any_kind(dataset: LanceDataset, rows: object) -> None:
     assert dataset.take(rows, ["id"])["id"].to_pylist() == wanted
 
 
+@pytest.mark.parametrize("deleted", ["id < 0", "id % 3 = 1 OR id BETWEEN 1000 AND 1200"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+def test_scans_with_a_limit_return_a_slice_of_the_rows(
+    tmp_path: Path, version: str, deleted: str
+) -> None:
+    made = glaive.write_dataset(
+        TABLE, tmp_path / "t", max_rows_per_file=1100, data_storage_version=version
+    )
+    made.delete(deleted)
+    options: Any = {"columns": ["id", "half", "name", "meta", "tags", "vector"]}
+    whole = made.to_table(with_row_id=True, **options)
+    for offset, limit in [(0, 1), (0, 10), (995, 300), (0, ROWS), (whole.num_rows - 2, 9), (5, 0)]:
+        found = made.to_table(offset=offset, limit=limit, with_row_id=True, **options)
+        assert found.equals(whole.slice(offset, limit))
+        assert found.schema.equals(whole.schema)
+        batches = made.to_batches(offset=offset, limit=limit, with_row_id=True, **options)
+        assert pa.Table.from_batches(batches, whole.schema).equals(found)
+
+
+def test_a_scan_with_a_limit_takes_few_rows_at_once(tmp_path: Path) -> None:
+    made = glaive.write_dataset(TABLE, tmp_path / "t", max_rows_per_file=1100)
+    few, many = made.to_table(offset=900, limit=200), made.to_table(offset=10, limit=1030)
+    assert [column.num_chunks for column in few.columns] == [1] * few.num_columns
+    assert many["vector"].combine_chunks().equals(TABLE["vector"].slice(10, 1030).combine_chunks())
+    part = made.scanner(limit=3, offset=1098, fragments=made.get_fragments()[1:]).to_table()
+    assert part["id"].to_pylist() == [2198, 2199, 2200]
+
+
 def test_no_positions_give_no_rows(dataset: LanceDataset) -> None:
     assert dataset.take([]).equals(TABLE.slice(0, 0))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches, slices_of_rows
 from glaive.errors import CapacityError, OptionError
+from glaive.file.versions import profile_of
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, row_bytes, window_rows, windows
@@ -177,17 +178,29 @@ def read_table(run: ScanRun) -> pa.Table:
     return as_table(run.source, chunks)
 
 
-_TAKEN_ROWS = 1024
-"""Rows within limit and offset that are taken one by one, if they lie in many fragments."""
+_TAKEN_ROWS, _TAKEN_FRAGMENTS, _TAKEN_BYTES = 1024, 8, 4 * 1024 * 1024
+"""Rows of a fragment within limit and offset, fragments, and bytes in all that a take reads
+quicker than a scan. Larger rows are views of pages in a scan.
+"""
 
 
 def _is_taken(run: ScanRun, plan: ScanPlan) -> bool:
-    """Return whether a plan has few rows of many small mapped fragments: a take is quicker."""
-    options = run.options
+    """Return whether a plan has few rows of mapped fragments: a take is quicker.
+
+    In format 2.0, a take is quicker for many small fragments only.
+    """
+    options, source = run.options, run.source
     is_whole = options.fragments is None and options.range_before is None
     is_part = is_whole and (options.limit is not None or options.offset > 0)
-    few = plan.rows <= _TAKEN_ROWS and len(plan.ranges) >= MIN_SMALL_FILES
-    return is_part and few and run.source.projection.plain and run.is_mapped(plan.ranges)
+    max_rows = _TAKEN_ROWS * min(len(plan.ranges), _TAKEN_FRAGMENTS)
+    if not (is_part and plan.rows <= max_rows and source.projection.plain and plan.ranges):
+        return False
+    if not profile_of(source.snapshot.manifest.data_format).leaf_columns and (
+        len(plan.ranges) < MIN_SMALL_FILES or plan.rows > _TAKEN_ROWS
+    ):
+        return False
+    first = source.fragment(plan.ranges[0].position)
+    return first.mapped and plan.rows * row_bytes(first) <= _TAKEN_BYTES
 
 
 def as_table(source: BoundProjection, chunks: Sequence[Sequence[pa.Array]]) -> pa.Table:
