@@ -64,6 +64,18 @@ def test_appends_keep_fragments_few_and_indices_complete(
         assert dataset.to_table(filter=f"id = {wanted}")["id"].to_pylist() == [wanted]
 
 
+def test_fragments_that_fill_one_are_merged_at_any_number(tmp_path: Path) -> None:
+    properties = {
+        "glaive.auto_compact": "true",
+        "lance.compaction.target_rows_per_fragment": f"{FIRST}",
+    }
+    dataset = made(str(tmp_path / "t.lance"), properties)
+    for at in range(10):
+        dataset.insert(rows(FIRST + at * 20, 20))
+    assert [one.count_rows() for one in dataset.get_fragments()] == [FIRST] * 3
+    assert lance.dataset(dataset.uri).to_table() == rows(0, 3 * FIRST)
+
+
 def test_a_commit_merges_and_indexes_a_bounded_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,10 +66,11 @@ def _threshold(opened: OpenedVersion, key: str) -> float | None:
 
 
 def _compact(opened: OpenedVersion, fewest: float, *, all_small: bool = False) -> Manifest:
-    """Merge small fragments at the end of the table, if there are enough of them."""
+    """Merge small fragments at the end of the table, if they are many or fill a fragment."""
     options = CompactionOptions.of({}, dict(opened.manifest.config))
     run = _newest_small(opened, options, all_small=all_small)
-    if len(run) < fewest:
+    rows = int(opened.snapshot.live_counts[run.start : run.stop].sum())
+    if len(run) < 2 or (len(run) < fewest and rows < options.target_rows_per_fragment):
         return opened.manifest
     results = rewrite_groups(opened, [run], options, LOCAL.runner)
     try:
