@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
 import glaive.spark
-from glaive.errors import GlaiveError, SchemaError
+from glaive.errors import ColumnNotFoundError, GlaiveError, SchemaError
 from glaive.spark import LanceTable
 
 CREATE = """
@@ -212,3 +212,38 @@ def test_frames_replace_rows_with_equal_values(
     pairs = sorted(zip(*found.to_pydict().values(), strict=True), key=str)
     assert pairs == [(1, 0), (2, 3), (3, 0), (None, 0)]
     glaive.dataset(uri).validate()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["function", "source"])
+def test_overwrites_replace_rows_with_the_values_of_columns(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    rows = {"day": [1, 1, 2, None], "zone": ["a", "b", "a", "a"], "x": [1, 2, 3, 4]}
+    glaive.write_dataset(rows, uri)
+
+    def replace(new: list[tuple[Any, ...]], columns: str) -> list[tuple[Any, ...]]:
+        frame = spark.createDataFrame(new, "day bigint, zone string, x bigint")
+        if way == "function":
+            names = columns.split(",")
+            glaive.spark.write(frame, uri, mode="overwrite", replace_using=names)
+        else:
+            writer = frame.write.format("lance").mode("overwrite")
+            writer.option("replaceUsing", columns).save(uri)
+        table = lance.dataset(uri).to_table(columns=["day", "zone", "x"]).sort_by("x")
+        return [tuple(row.values()) for row in table.to_pylist()]
+
+    rest = [(2, "a", 3), (None, "a", 4)]
+    assert replace([(1, "a", 5), (1, "c", 6)], "day,zone") == [
+        (1, "b", 2),
+        *rest,
+        (1, "a", 5),
+        (1, "c", 6),
+    ]
+    assert replace([(1, "z", 7), (None, "y", 8)], "day") == [*rest, (1, "z", 7), (None, "y", 8)]
+    assert replace([], "day") == [*rest, (1, "z", 7), (None, "y", 8)]
+    with pytest.raises(
+        ColumnNotFoundError if way == "function" else Exception, match="replace_using"
+    ):
+        replace([(1, "z", 7)], "days")

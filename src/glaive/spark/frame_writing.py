@@ -222,6 +222,7 @@ class FrameKeywords(TypedDict, total=False):
     merge_schema: bool
     overwrite_schema: bool
     replace_where: str | None
+    replace_using: Sequence[str] | None
     expected_version: int | None
     txn: tuple[str, int] | None
     job_id: str | None
@@ -272,6 +273,9 @@ def write(
     replace_where
         Mode ``overwrite``: replace only the rows that match this condition in the filter language.
         All rows of the frame must match it. Rows that others append meanwhile stay.
+    replace_using
+        Mode ``overwrite``: replace only the rows that have the values of a new row in these
+        columns. Nulls are equal to nothing. Rows that others append meanwhile stay.
     expected_version
         Mode ``overwrite``: the version that the frame was made from, if the frame hides it. A newer
         version is a conflict.

@@ -117,6 +117,7 @@ ALIASES = {
     "timestamp": "asof",
     "mergeschema": "merge_schema",
     "overwriteschema": "overwrite_schema",
+    "replaceusing": "replace_using",
     "replacewhere": "replace_where",
     "txnappid": "txn_app_id",
     "txnversion": "txn_version",
@@ -300,6 +301,9 @@ class Options:
         Appending: add columns that the dataset lacks; existing rows have nulls in them.
     replace_where
         Overwriting: replace only the rows that match this filter, with rows that match it.
+    replace_using
+        Overwriting: replace only the rows that have the values of a new row in these columns,
+        ``"day,region"``. Also ``replaceUsing``.
     txn_app_id, txn_version
         Writing: an application and a number that it increases. The write is skipped if the dataset
         has recorded that number of the application, or a higher number. Also ``txnAppId``,
@@ -359,6 +363,7 @@ class Options:
     overwrite_schema: bool = True
     merge_schema: bool = False
     replace_where: str | None = None
+    replace_using: tuple[str, ...] = option(NAMED, ())
     txn_app_id: str | None = None
     txn_version: int | None = option(integer(0))
     strict_nullability: bool = False

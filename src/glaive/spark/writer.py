@@ -29,12 +29,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from glaive.arrow.chunked import batch_parts
+from glaive.arrow.chunked import batch_parts, one_array
 from glaive.dataclass import dataclass
-from glaive.dataset.rows import DeletedRows, DeleteTask
+from glaive.dataset.merging.source import SourceKeys, find_matches
+from glaive.dataset.rows import DeletedRows, DeleteTask, RowsByFragment, delete_rows
 from glaive.dataset.tasks import JOB, LOCAL, commit_operation
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.conform import check_same_columns, compatible, match_schema
+from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.rows import commit_plan, kept_up, version_read
@@ -56,6 +58,7 @@ from glaive.format.logical_types import EXTENSION_NAME
 from glaive.format.manifest import WRITER, Feature, Manifest
 from glaive.format.paths import VERSIONS, data_file_path
 from glaive.io.store import ObjectStore
+from glaive.scan.options import Meter
 from glaive.spark.cast import conform, restored_batch, restored_schema
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.options import Options
@@ -296,6 +299,8 @@ class WriteJob:
         Columns of batches from Spark that hold the unscaled values of decimals.
     replace_where
         Filter of the rows to replace; all written rows match it.
+    replace_using
+        Columns; rows with the values of a written row in them are replaced.
     applied
         Whether the dataset already has this transaction of an application, or this named job: then
         the write is skipped.
@@ -308,6 +313,7 @@ class WriteJob:
     allow_truncation: bool
     decimals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replace_where: str | None = None
+    replace_using: tuple[str, ...] = ()
     applied: bool = False
     release: str = RELEASE
 
@@ -409,6 +415,9 @@ def _plan(
     if options.replace_where is not None and base is not None:
         check_column_texts(base.schema, options.replace_where)
         bind_filter(options.replace_where, base.schema)
+    for name in options.replace_using:
+        if name not in columns.names:
+            raise ColumnNotFoundError.among(name, columns.names, where="replace_using")
     marks = CommitMarks.of(write_options.transaction_properties)
     return WriteJob(
         plan=plan,
@@ -416,12 +425,13 @@ def _plan(
         allow_truncation=options.allow_truncation,
         decimals=options.decimals,
         replace_where=None if base is None else options.replace_where,
+        replace_using=() if base is None else options.replace_using,
         applied=base is not None and marks.are_applied(base),
     )
 
 
 def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
-    return not overwrite or options.replace_where is not None
+    return not overwrite or options.replace_where is not None or bool(options.replace_using)
 
 
 _ROW_OPTIONS = ("columns", "filter", "limit", "nearest", "full_text_query")
@@ -439,12 +449,15 @@ def _check_together(options: Options, *, overwrite: bool) -> None:
             )
     only_overwriting = {
         "replace_where": options.replace_where is not None,
+        "replace_using": bool(options.replace_using),
         "overwrite_schema": not options.overwrite_schema,
         "expected_version": options.expected_version is not None,
     }
     for name, given in only_overwriting.items():
         if given and not overwrite:
             raise OptionError(f"{name}: only for mode overwrite, found append or create")
+    if options.replace_using and options.replace_where is not None:
+        raise OptionError("replace_using and replace_where: choose one of the two")
     if overwrite and options.merge_schema:
         raise OptionError(
             "merge_schema: only for mode append; an overwrite has the columns of the frame"
@@ -548,6 +561,13 @@ class FragmentsWritten(WriterCommitMessage):
     fragments: tuple[bytes, ...]
 
 
+@dataclass
+class KeysWritten(FragmentsWritten):
+    """Fragments, with the distinct values of the columns of ``replace_using``."""
+
+    keys: pa.Table
+
+
 class LanceArrowWriter(DataSourceArrowWriter):
     """Executes a :class:`glaive.spark.writer.WriteJob`."""
 
@@ -564,7 +584,9 @@ class LanceArrowWriter(DataSourceArrowWriter):
         random, so a second attempt of the same task writes different files.
         """
         with in_task(self.job.release):
-            return FragmentsWritten(write_rows(self.job, iterator))
+            keys: list[pa.Table] = []
+            fragments = write_rows(self.job, iterator, keys)
+            return KeysWritten(fragments, *keys) if keys else FragmentsWritten(fragments)
 
     @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -574,9 +596,9 @@ class LanceArrowWriter(DataSourceArrowWriter):
             return
         fragments = written_fragments(messages)
         refuse_missing_files(job.plan, fragments)
-        if job.replace_where is not None:
+        if job.replace_where is not None or (job.replace_using and fragments):
             if not _is_committed(job):
-                _replace(job.plan, job.replace_where, fragments)
+                _replace(job, fragments, _keys(messages))
         elif fragments or not job.plan.appends:
             kept_up(job.plan, commit_plan(job.plan, fragments, once=JOB))
 
@@ -601,8 +623,15 @@ class LanceArrowWriter(DataSourceArrowWriter):
             discard_fragments(job.plan, fragments)
 
 
-def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
+def write_rows(
+    job: WriteJob, batches: Iterator[pa.RecordBatch], keys: list[pa.Table] | None = None
+) -> tuple[bytes, ...]:
     """Write the rows of one task; return its fragments, packed.
+
+    Parameters
+    ----------
+    keys
+        Gets one table: the distinct values of the columns of ``replace_using``.
 
     Raises
     ------
@@ -622,10 +651,33 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
     rows = (part for batch in batches for part in batch_parts(cast, batch))
     if job.replace_where is not None:
         rows = only_matching(rows, job.replace_where, job.plan.schema)
+    if job.replace_using and keys is not None:
+        rows = _noting(rows, list(job.replace_using), keys)
     return packed_fragments(write_fragments(job.plan, rows))
 
 
-def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> None:
+def _noting(
+    rows: Iterator[pa.RecordBatch], names: list[str], keys: list[pa.Table]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; add the distinct values of some columns to ``keys``."""
+    for batch in rows:
+        keys.append(pa.Table.from_batches([batch.select(names)]))
+        keys[:] = [_distinct(keys)]
+        yield batch
+
+
+def _distinct(keys: Sequence[pa.Table]) -> pa.Table:
+    joined = pa.concat_tables(keys)
+    return joined.group_by(joined.column_names).aggregate([])
+
+
+def _keys(messages: Sequence[WriterCommitMessage | None]) -> pa.Table | None:
+    """Return the distinct keys of all tasks, if they noted some."""
+    parts = [message.keys for message in messages if isinstance(message, KeysWritten)]
+    return _distinct(parts) if parts else None
+
+
+def _replace(job: WriteJob, fragments: Sequence[Fragment], keys: pa.Table | None) -> None:
     """Commit fragments, and delete the rows that match in the version planned for.
 
     Rows that other writers appended meanwhile stay. This process searches the rows, as Spark's
@@ -636,10 +688,14 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
     CommitConflictError
         Another writer changed replaced rows. The dataset keeps its version.
     """
+    plan = job.plan
     manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
-    tasks = [DeleteTask(part, predicate) for part in LOCAL.runner.parts(opened)]
-    deleted = DeletedRows.joined(LOCAL.runner.run(opened, tasks))
+    if job.replace_where is not None:
+        tasks = [DeleteTask(part, job.replace_where) for part in LOCAL.runner.parts(opened)]
+        deleted = DeletedRows.joined(LOCAL.runner.run(opened, tasks))
+    else:
+        deleted = _with_keys(opened, keys)
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
@@ -648,6 +704,17 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
     )
     properties = plan.options.transaction_properties
     commit_operation(opened, operation, properties=properties, once=JOB)
+
+
+def _with_keys(opened: OpenedVersion, keys: pa.Table | None) -> DeletedRows:
+    """Write deletion files for the rows that have one of some keys."""
+    found = RowsByFragment()
+    if keys is not None:
+        stored = opened.manifest.schema.project(keys.column_names).to_arrow()
+        columns = as_stored(keys.select(stored.names), stored).columns
+        values = [one_array(column) for column in columns]
+        found.add(find_matches(opened, SourceKeys(stored.names, values), Meter()).addresses)
+    return delete_rows(opened, found)
 
 
 def _refuse_missing_dataset(plan: WritePlan) -> None:
