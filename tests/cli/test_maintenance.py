@@ -163,6 +163,8 @@ def test_show_fits_on_a_screen(call: Call, things: str) -> None:
         "2 of 2 fragments lost more than 10 % of the rows: run `glaive maintain` on it"
     ]
     text = call("show", things).stdout
+    glaive.dataset(things).update_config({"lance.compaction.batch_size": "few"})
+    assert "advice: lance.compaction.batch_size: expected" in call("show", things).stdout
     assert "fixed_size_list" in text
     assert len(text.splitlines()) < 40
     assert "3 rows, 2 deleted, in 2 fragments" in text

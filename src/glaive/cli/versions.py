@@ -298,10 +298,15 @@ def _ids(field: Any) -> list[int]:
 
 def _advice(at: LanceDataset, versions: int) -> list[str]:
     from glaive.dataset.maintenance import MaintenanceOptions, plan_maintenance
+    from glaive.errors import OptionError
 
     wanted = MaintenanceOptions(steps=("compact", "optimize_indices"))
-    steps = plan_maintenance(at.opened, wanted)
-    found = [f"{step.reason}: run `glaive maintain` on it" for step in steps]
+    try:
+        steps = plan_maintenance(at.opened, wanted)
+    except OptionError as error:  # of the table's configuration
+        found = [str(error)]
+    else:
+        found = [f"{step.reason}: run `glaive maintain` on it" for step in steps]
     if versions >= MANY_VERSIONS:
         found.append(
             f"{human_count(versions)} versions are kept: run `glaive cleanup --dry-run` on it"
