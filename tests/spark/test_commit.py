@@ -400,6 +400,19 @@ def test_a_repeated_commit_of_a_replacement_is_recognised(uri: str) -> None:
     assert glaive.dataset(uri).version == 3
 
 
+def test_a_repeated_commit_of_replaced_values_is_recognised(uri: str) -> None:
+    create(uri, [0, 1, 2])
+    writer = plan(uri, overwrite=True, replace_using=("id",))
+    messages = list(run(writer, [[1, 1], [1, 2, 7]]))
+    glaive.write_dataset(pa.table({"id": [1]}), uri, mode="append")
+
+    writer.commit(messages)
+    writer.commit(messages)
+
+    assert ids(uri) == [0, 1, 1, 1, 1, 2, 7]  # a 1 is from the other writer
+    assert glaive.dataset(uri).version == 3
+
+
 def test_replaced_rows_that_another_writer_changed_are_a_conflict(uri: str) -> None:
     create(uri, [0, 1, 2])
     writer = plan(uri, overwrite=True, replace_where="id < 2")

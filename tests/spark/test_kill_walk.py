@@ -86,6 +86,11 @@ def replace_where(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(rows, uri, "overwrite", replace_where="n = 1", job_id=JOB)
 
 
+def replace_on(spark: SparkSession, uri: str) -> None:
+    rows = spark.range(100, 103).selectExpr("id", "bigint(1) as n").alias("s")
+    table(spark, uri).alias("t").replaceOn(rows, "t.n <=> s.n", job_id=JOB)
+
+
 def ingest(mode: str, **options: Any) -> Work:
     def run(spark: SparkSession, uri: str) -> None:
         source = Path(uri).parent / "more.parquet"
@@ -122,6 +127,7 @@ KINDS: dict[str, Work] = {
     "createIndex": lambda spark, uri: table(spark, uri).createIndex("n", "btree", job_id=JOB),
     "publish": lambda spark, uri: table(spark, uri).publish("checked", job_id=JOB),
     "replace_where": replace_where,
+    "replaceOn": replace_on,
     "ingest append": ingest("append"),
     "ingest overwrite": ingest("overwrite"),
     "ingest merge": ingest("merge", merge_keys="id"),
