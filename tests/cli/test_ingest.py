@@ -109,6 +109,17 @@ def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:
     assert glaive.dataset(uri).count_rows() == 1
 
 
+def test_files_are_loaded_once(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    uri = str(tmp_path / "t.lance")
+    arguments = ("ingest", str(tmp_path / "*.csv"), uri, "--mode", "append", "--once")
+
+    assert "version 1, 1 row from 1 file," in run(*arguments).stdout
+    (tmp_path / "a.csv").write_text("id\n1\n2\n")
+    assert "version 1, 0 rows from 0 files, 1 changed file left out," in run(*arguments).stdout
+    assert glaive.dataset(uri).count_rows() == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -27,6 +27,7 @@ from glaive.errors import (
 )
 from glaive.ingestion import FORMATS, ingest
 from glaive.ingestion.plan import commit_ingest, find_sources, plan_ingest
+from glaive.ingestion.sources import list_sources
 from glaive.table.root import open_root
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -172,13 +173,12 @@ def test_pieces_of_a_file_have_each_record_once(tmp_path: Path, name: str) -> No
         }[name]
         path.write_text("\n".join((["n,s"] if name == "a.csv" else []) + lines))
     sources = find_sources(
-        str(path),
+        list_sources([str(path)]),
         format=None,
         existing=None,
         schema=None,
         vectors=(),
         schema_drift="fail",
-        storage_options=None,
         reader_options={},
     )
     store = open_root(tmp_path / "t.lance")

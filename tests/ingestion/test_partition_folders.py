@@ -21,7 +21,7 @@ from glaive.cli.main import cli
 from glaive.dataset.writing.plan import WriteOptions
 from glaive.errors import SchemaError
 from glaive.ingestion.plan import find_sources, plan_ingest
-from glaive.ingestion.sources import Rejects
+from glaive.ingestion.sources import Rejects, list_sources
 from glaive.table.root import open_root
 
 FORMATS = ("parquet", "csv", "json", "orc")
@@ -166,13 +166,12 @@ def test_a_folder_that_needs_a_wider_type_widens_the_column_if_asked(tmp_path: P
 
 def test_tasks_can_be_sent_elsewhere(days: Path, tmp_path: Path) -> None:
     sources = find_sources(
-        [str(days)],
+        list_sources([str(days)]),
         format=None,
         existing=None,
         schema=None,
         vectors=(),
         schema_drift="fail",
-        storage_options=None,
         reader_options={},
     )
     plan = plan_ingest(open_root(tmp_path / "t.lance"), sources, WriteOptions())

@@ -453,6 +453,8 @@ SLOTS = {
     "options": "(a = 1)",
     "number": "3",
     "text": "'text'",
+    "pattern": "'*.csv'",
+    "values": "('a.csv')",
     "condition": "(a OR b) AND c IN (SELECT 1)",
     "check": "(a > 0 OR (b))",
     "keys": "(x, `y z`)",

@@ -224,6 +224,7 @@ _INGEST = "glaive.ingestion.job:ingest"
 @command(
     "glaive ingest flights.csv flights.lance --null NA",
     "glaive ingest 'logs/**/*.jsonl.gz' logs.lance --mode append --job-id logs-2026-11",
+    "glaive ingest in/ orders.lance --mode append --once",
     "glaive ingest items.parquet items.lance --vector embedding:128:float16",
     "glaive ingest photos/ photos.lance --format images --bad-records broken.lance",
     "glaive ingest s3://in/2026/ s3://out/t.lance --format csv --master spark://host:7077",
@@ -232,7 +233,7 @@ _INGEST = "glaive.ingestion.job:ingest"
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
 @storage_option
-@options_of(_INGEST, "format", "mode", "merge_keys", "schema", "schema_drift")
+@options_of(_INGEST, "format", "mode", "merge_keys", "once", "schema", "schema_drift")
 @click.option("--null", help="CSV: the text that means null, such as NA.")
 @options_of(
     _INGEST, "vectors", flags=["--vector"], multiple=True, type=str, metavar="COLUMN:DIM[:TYPE]"
@@ -286,6 +287,8 @@ def ingest(
         echo(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:
         aside = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
+        if result.changed:
+            aside += f", {number_of(result.changed, 'changed file')} left out"
         echo(
             f"{shown}: version {result.version}, {number_of(result.rows, 'row')} from "
             f"{number_of(result.files, 'file')}{aside}, {seconds:.1f} s"

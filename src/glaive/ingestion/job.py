@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
@@ -16,15 +16,11 @@ from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WriteOptions, exists_already
-from glaive.errors import (
-    DatasetExistsError,
-    DatasetNotFoundError,
-    ObjectNotFoundError,
-    OptionError,
-    VersionNotFoundError,
-)
+from glaive.errors import DatasetExistsError, ObjectNotFoundError, OptionError, VersionNotFoundError
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
+from glaive.ingestion.formats import format_named
+from glaive.ingestion.loads import Ledger, load_once, newest_of
 from glaive.ingestion.plan import (
     DriftRule,
     IngestMode,
@@ -42,7 +38,7 @@ from glaive.ingestion.plan import (
     version_of,
     written_fragments,
 )
-from glaive.ingestion.sources import known_options, source_names
+from glaive.ingestion.sources import known_options, list_sources, source_names
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,
@@ -79,6 +75,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     vectors: Sequence[str] = (),
     schema_drift: DriftRule = "fail",
     merge_keys: str | Sequence[str] | None = None,
+    once: bool = False,
     job_id: str | None = None,
     bad_records: str | os.PathLike[str] | None = None,
     expect: str | Mapping[str, str] | None = None,
@@ -118,6 +115,9 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         columns with null.
     merge_keys
         Columns that identify a row, for ``merge``.
+    once
+        Read only files that no earlier ingest with ``once`` has read. The dataset remembers path,
+        size, time and ETag. A file that changed since is left out, and counted in ``changed``.
     job_id
         A name of this job. If you run a stopped job again with the same name, it continues. If
         you run a finished job again, it returns the version that it made.
@@ -164,7 +164,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         while tasks read them, before any run of the job made a version. Run the job again.
     VersionNotFoundError
         The version that a run of the job may have made was removed by clean-up. Or the journal of
-        the job names a missing version.
+        the job names a missing version. With ``once``: the list of files lacks a load.
     StoreError
         A store failed.
 
@@ -179,56 +179,84 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     aside = None if bad_records is None else open_root(bad_records, storage_options)
     check_apart(store, aside)
     names = source_names(source)
-    base = None
-    with suppress(DatasetNotFoundError):
-        base = open_latest(store, to_follow=True)
-    journal = None if job_id is None else Journal(store, job_id)
-    if journal is not None:
-        done = _committed(journal, base)
-        if done is not None:
-            return _repeated(journal, done)
-    _check_mode(store, mode, base, merge_keys)
-    keeps = base is not None and mode in ("append", "merge")
-    sources = find_sources(
-        names,
-        format=format,
-        existing=base.schema.to_arrow() if base is not None and keeps else None,
-        schema=parse_columns(schema) if isinstance(schema, str) else schema,
-        vectors=vectors,
-        schema_drift=schema_drift,
-        storage_options=source_options,
-        reader_options=reader_options or {},
-    )
-    if base is not None and keeps:
-        base = _evolved(open_dataset(uri, storage_options=storage_options), sources.columns, base)
+    _check_source(format, reader_options, mode, once=once)
     settings = dict(write_options or {})
     known_options("write_options", settings, _WRITE_OPTIONS)
+
+    def run(base: Manifest | None, ledger: Ledger | None = None) -> IngestResult:
+        journal = None if job_id is None else Journal(store, job_id)
+        if journal is not None:
+            done = _committed(journal, base)
+            if done is not None:
+                return _repeated(journal, done)
+        _check_mode(store, mode, base, merge_keys)
+        keeps = base is not None and mode in ("append", "merge")
+        files, changed = list_sources(names, source_options), 0
+        if ledger is not None:
+            files, changed = ledger.new(files)
+            if not files:
+                return ledger.nothing_new(base, job_id, changed)
+        sources = find_sources(
+            files,
+            format=format,
+            existing=base.schema.to_arrow() if base is not None and keeps else None,
+            schema=parse_columns(schema) if isinstance(schema, str) else schema,
+            vectors=vectors,
+            schema_drift=schema_drift,
+            reader_options=reader_options or {},
+        )
+        opened = partial(open_dataset, uri, storage_options=storage_options)
+        if base is not None and keeps:
+            base = _evolved(opened(), sources.columns, base)
+        options = _options(mode, settings, sources, ledger, keeps=keeps)
+        try:
+            plan = plan_ingest(
+                store,
+                sources,
+                options,
+                job_id=job_id,
+                bad_records=aside,
+                expectations=expectations,
+                base=base if keeps else None,
+                task_bytes=task_bytes,
+            )
+        except DatasetExistsError:  # perhaps another run of the job created it in the meantime
+            if journal is None:
+                raise
+            done = _committed(journal, open_latest(store, to_follow=True))
+            if done is None:
+                raise
+            return _repeated(journal, done)
+        results = run_tasks(plan, driver or _threads, progress)
+        if ledger is not None:
+            ledger.record(files)
+        if mode != "merge":
+            result = commit_ingest(plan, results, files=len(files))
+        else:
+            result = _merge(plan, sources, merge_keys, opened, results, merge_runner)
+        return replace(result, changed=changed)
+
+    if not once:
+        return run(newest_of(store))
+    return load_once(store, uri, storage_options, run, bad_records)
+
+
+def _options(
+    mode: IngestMode,
+    given: Mapping[str, Any],
+    sources: Sources,
+    ledger: Ledger | None,
+    *,
+    keeps: bool,
+) -> WriteOptions:
+    """Return the options of the write; ``keeps``: the dataset keeps its rows."""
+    settings = dict(given)
     if sources.source_format.name in ("binary", "images"):
         settings.setdefault("data_storage_version", None if keeps else "2.2")
-    options = WriteOptions(mode="append" if mode == "merge" else mode, **settings)
-    try:
-        plan = plan_ingest(
-            store,
-            sources,
-            options,
-            job_id=job_id,
-            bad_records=aside,
-            expectations=expectations,
-            base=base if keeps else None,
-            task_bytes=task_bytes,
-        )
-    except DatasetExistsError:  # perhaps another run of the job created it in the meantime
-        if journal is None:
-            raise
-        done = _committed(journal, open_latest(store, to_follow=True))
-        if done is None:
-            raise
-        return _repeated(journal, done)
-    run = partial(run_tasks, plan, driver or _threads, progress)
-    if mode != "merge":
-        return commit_ingest(plan, run(), files=len(sources.files))
-    opened = partial(open_dataset, uri, storage_options=storage_options)
-    return _merge(plan, sources, merge_keys, opened, run, merge_runner)
+    if ledger is not None:
+        properties = settings.get("transaction_properties") or {}
+        settings["transaction_properties"] = {**properties, **ledger.load.properties}
+    return WriteOptions(mode="append" if mode == "merge" else mode, **settings)
 
 
 def _merge(
@@ -236,15 +264,14 @@ def _merge(
     sources: Sources,
     merge_keys: str | Sequence[str] | None,
     opened: Callable[[], LanceDataset],
-    run: Callable[[], list[IngestedPieces]],
+    results: Sequence[IngestedPieces],
     runner: TaskRunner | None,
 ) -> IngestResult:
-    """Merge the rows that ``run`` writes to files."""
+    """Merge the rows that tasks wrote to files."""
     from glaive.dataset.merging.merge_insert import key_names
     from glaive.ingestion.merging import create_empty, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
-    results = run()
     commit_all_bad_records(plan, results)
     create_empty(plan)
     dataset = opened()
@@ -352,6 +379,15 @@ def _is_there(store: ObjectStore, version: int) -> bool:
     with suppress(ObjectNotFoundError):
         return version < 1 << 63 and load_again(store, version, None).version == version
     return False
+
+
+def _check_source(
+    format: str | None, reader_options: Mapping[str, object] | None, mode: str, *, once: bool
+) -> None:
+    if format is not None:
+        format_named(format, reader_options or {})
+    if once and mode == "overwrite":
+        raise OptionError("once: found mode='overwrite'. Pass mode='append' or mode='merge'.")
 
 
 def _check_mode(

@@ -22,6 +22,7 @@ from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write, staged_rows
 from glaive.dataset.writing.rows import commit_plan, kept_up
 from glaive.errors import (
+    CommitConflictError,
     DataFileMissingError,
     FormatError,
     ObjectNotFoundError,
@@ -34,14 +35,7 @@ from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import format_named, format_of
 from glaive.ingestion.lines import mapped
-from glaive.ingestion.sources import (
-    BAD_RECORDS,
-    Piece,
-    SourceFile,
-    SourceFormat,
-    list_sources,
-    source_names,
-)
+from glaive.ingestion.sources import BAD_RECORDS, Piece, SourceFile, SourceFormat
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,
@@ -57,7 +51,7 @@ from glaive.io.store import ObjectStore
 from glaive.options import integer, one_of
 from glaive.table.configuration import DEFAULT, GENERATED
 from glaive.table.load import open_version, read_transaction
-from glaive.table.named_jobs import NamedJob, made_version, search_forgotten
+from glaive.table.named_jobs import Load, NamedJob, last_load, made_version, search_forgotten
 from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.protocol import read_operation
 from glaive.table.versions import list_versions_past
@@ -424,25 +418,27 @@ class IngestPlan:
     job_id: str
 
     @property
+    def load(self) -> Load | None:
+        """The load that the commit belongs to, for files that are read once."""
+        return Load.of(self.write.options.transaction_properties)
+
+    @property
     def journal(self) -> Journal | None:
         """The journal of finished tasks, if the caller named the job."""
         return self.tasks[0].journal if self.tasks else None
 
 
 def find_sources(
-    source: str | Sequence[str],
+    files: Sequence[SourceFile],
     *,
     format: str | None,  # the public name
     existing: pa.Schema | None,
     schema: pa.Schema | None,
     vectors: Sequence[str],
     schema_drift: DriftRule,
-    storage_options: Mapping[str, str] | None,
     reader_options: Mapping[str, object],
 ) -> Sources:
-    """List the files and find their columns.
-
-    This takes one listing for each folder, and one or two requests for each file.
+    """Find the columns of files, with one or two requests for each file.
 
     Parameters
     ----------
@@ -456,23 +452,21 @@ def find_sources(
         Columns of lists that become vectors of one length; the same rule applies.
     schema_drift
         The rule for differences between the columns of files.
-    storage_options, reader_options
-        Options of the stores of the files, and options of the reader of their format.
+    reader_options
+        Options of the reader of their format.
 
     Raises
     ------
     OptionError
-        An option has an invalid value or contradicts another option, or the files are missing.
+        An option has an invalid value or contradicts another option.
     FormatError
         A file is invalid in its format.
     SchemaError
         Columns of files contradict each other, or the dataset.
     """
     one_of(*get_args(DriftRule)).check("schema_drift", schema_drift)
-    names = source_names(source)
     _check_chosen(schema)
     chosen = format and format_named(format, reader_options)
-    files = list_sources(names, storage_options)
     source_format = chosen or format_named(format_of(files), reader_options)
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
@@ -628,7 +622,8 @@ def plan_ingest(
         Approximate number of bytes of the sources of a task.
     """
     integer(1).check("task_bytes", task_bytes)
-    job = job_id or str(uuid4())
+    load = Load.of(options.transaction_properties)
+    job = job_id or (str(uuid4()) if load is None else load.id)
     named = {JOB: job} if job_id is None else {JOB: job, **NamedJob(job).properties}
     properties = {**options.transaction_properties, **named}
     options = replace(options, transaction_properties=properties)
@@ -696,7 +691,7 @@ def commit_ingest(
     commit_all_bad_records(plan, results)
     fragments = written_fragments(results)
     version = plan.write.read_version
-    if fragments or not plan.write.appends:
+    if fragments or not plan.write.appends or plan.load is not None:
         with committing(plan, version):
             made = commit_plan(plan.write, fragments, once=JOB)
             version = version_of(plan, made)
@@ -713,7 +708,18 @@ def version_of(plan: IngestPlan, manifest: Manifest) -> int:
     """Return the version that the job made, given the version that its commit returned.
 
     The commit returns a later version if another run of the job was first.
+
+    Raises
+    ------
+    CommitConflictError
+        Another load of files was first.
     """
+    if plan.load is not None and last_load(manifest) != plan.load.id:
+        raise CommitConflictError(
+            f"{plan.write.store.uri}: another load of files was committed while this one ran. "
+            "Run it again: it reads the files that are left",
+            retryable=False,
+        )
     return made_version(manifest, plan.job_id) or manifest.version
 
 

@@ -59,6 +59,8 @@ class SourceFile:
         Options of its store.
     secret
         The password in the URI of the given folder, which ``folder`` lacks.
+    etag
+        The ETag, if the listing of the store reports it.
     """
 
     folder: str
@@ -67,6 +69,7 @@ class SourceFile:
     modified: datetime | None
     options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     secret: str = field(default="", repr=False)
+    etag: str | None = None
 
     @property
     def uri(self) -> str:
@@ -248,7 +251,7 @@ def _described(
     folder = folder_of(store) if folder is None else folder
     if meta.size > MAX_OBJECT_BYTES:  # also possible for a local file, which may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
-    return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret)
+    return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret, meta.etag)
 
 
 def _expression(pattern: str) -> str:

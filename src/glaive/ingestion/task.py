@@ -102,6 +102,8 @@ class IngestResult:
         Id of the job.
     repeated
         Whether an earlier run had committed the job, so that this run was skipped.
+    changed
+        With ``once``: number of files left out that changed since an earlier load read them.
     """
 
     version: int
@@ -111,6 +113,7 @@ class IngestResult:
     dropped: int = 0
     job_id: str
     repeated: bool = False
+    changed: int = 0
 
 
 JOBS: Final = "_glaive/jobs"

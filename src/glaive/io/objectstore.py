@@ -359,7 +359,7 @@ class ObjectStoreAdapter(ObjectStore):
                         if self._in_order:
                             return
                     elif start is None or path >= start:
-                        yield described(self, path, meta["size"], meta["last_modified"])
+                        yield _described(self, path, meta)
         except refusals() as error:
             raise self.failed(error, self.full(prefix), "list") from None
 
@@ -391,7 +391,7 @@ class ObjectStoreAdapter(ObjectStore):
             self.counters.add_read(1, 0)
         except refusals() as error:
             raise self.failed(error, self.full(path), "look up") from None
-        return described(self, path, meta["size"], meta["last_modified"])
+        return _described(self, path, meta)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, many per request if the store can; missing objects are ignored."""
@@ -702,3 +702,7 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
         raise OptionError(
             f"storage_options for {uri}: {first_line_of(error, given)}{remedy}"
         ) from None
+
+
+def _described(store: ObjectStore, path: str, meta: Any) -> ObjectMeta:
+    return described(store, path, meta["size"], meta["last_modified"], meta["e_tag"])

@@ -157,11 +157,13 @@ class RemoteSink:
         raise NotImplementedError
 
 
-def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
+def described(
+    store: ObjectStore, path: str, size: int, modified: datetime | None, etag: str | None = None
+) -> ObjectMeta:
     """Return a server's metadata of an object; raise an error for an impossible size."""
     if size > MAX_OBJECT_BYTES:
         raise too_large(store.full(path), size)
-    return ObjectMeta(path, size, modified)
+    return ObjectMeta(path, size, modified, etag)
 
 
 # --- Repeat reads whose response broke off, waiting longer each time --------------------

@@ -128,11 +128,12 @@ def byte_views(data: Sequence[BytesLike]) -> Iterator[memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """One object: path relative to the store, size in bytes, time of last change (UTC)."""
+    """One object: path relative to the store, size in bytes, time of last change (UTC), ETag."""
 
     path: str
     size: int
     modified: datetime | None = None
+    etag: str | None = None
 
     @property
     def stated_size(self) -> int | None:

@@ -42,7 +42,7 @@ class IngestStep(ExpectingStep):
         Files, folders or patterns.
     target
         The dataset.
-    mode, format, schema, vectors, schema_drift, merge_keys
+    mode, format, schema, vectors, schema_drift, merge_keys, once
         As for :func:`glaive.ingest`.
     options
         Options of the format.
@@ -57,6 +57,7 @@ class IngestStep(ExpectingStep):
     vectors: tuple[str, ...] = ()
     schema_drift: DriftRule = "fail"
     merge_keys: tuple[str, ...] = ()
+    once: bool = False
     options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
     write_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
@@ -77,7 +78,7 @@ class IngestStep(ExpectingStep):
         from glaive.spark import ingest
 
         aside = None if self.quarantine is None else context.datasets[self.quarantine]
-        same = ("format", "mode", "schema", "vectors", "schema_drift", "expect", "on_violation")
+        same = ("format", "mode", "schema", "vectors", "schema_drift", "once", "expect")
         how: Any = {name: getattr(self, name) for name in same}
         done = ingest(
             context.spark,
@@ -89,6 +90,7 @@ class IngestStep(ExpectingStep):
             reader_options=dict(self.options or {}),
             write_options=dict(self.write_options or {}),
             storage_options=context.storage or None,
+            on_violation=self.on_violation,
             **how,
         )
         if done.repeated:

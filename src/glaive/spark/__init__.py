@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.spark.api import catalog, read, read_changes, register_view
-    from glaive.spark.files import ingest, read_files
+    from glaive.spark.files import ingest, load, read_files
     from glaive.spark.frame_writing import write
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import ensure_java, register, session
@@ -24,6 +24,7 @@ __all__ = [
     "catalog",
     "ensure_java",
     "ingest",
+    "load",
     "read",
     "read_changes",
     "read_files",
@@ -39,6 +40,7 @@ _HOMES = {
     "catalog": "api",
     "ensure_java": "launch",
     "ingest": "files",
+    "load": "files",
     "read": "api",
     "read_changes": "api",
     "read_files": "files",

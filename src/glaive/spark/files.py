@@ -144,6 +144,7 @@ class IngestKeywords(TypedDict, total=False):
     vectors: Sequence[str]
     schema_drift: DriftRule
     merge_keys: str | Sequence[str] | None
+    once: bool
     job_id: str | None
     bad_records: str | os.PathLike[str] | None
     expect: str | Mapping[str, str] | None
@@ -203,6 +204,44 @@ def ingest(
             merge_runner=runner,
             **keywords,
         )
+
+
+@shows(IngestKeywords, ingest_files, leave_out=["mode", "once"])
+def load(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    uri: str | os.PathLike[str],
+    **keywords: Unpack[IngestKeywords],
+) -> IngestResult:
+    """Add the rows of files that no load has read yet, with tasks on a cluster.
+
+    The dataset remembers the files. If the driver is killed, run the load again. If several loads
+    run at the same time, each file is read by one of them.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    source
+        Files, folders or patterns: paths or URIs that the workers can also read.
+    uri
+        Path or URI of the dataset, which the first load creates. With ``merge_keys``, rows are
+        merged, otherwise appended.
+    **keywords
+        Options of :func:`glaive.ingest`.
+
+    Raises
+    ------
+    GlaiveError
+        See :func:`glaive.ingest` with ``once``.
+
+    Examples
+    --------
+    >>> glaive.spark.load(spark, "s3://in/orders/", "s3://out/orders.lance", schema_drift="add")
+    """
+    keywords.setdefault("mode", "merge" if keywords.get("merge_keys") else "append")
+    keywords["once"] = True
+    return ingest(spark, source, uri, **keywords)
 
 
 @dataclass(frozen=True, slots=True)

@@ -441,6 +441,7 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "options": _properties,
     "number": _literal,
     "text": _literal,
+    "pattern": _literal,
 }
 
 # --- Patterns ---------------------------------------------------------------------------

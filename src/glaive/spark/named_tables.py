@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from glaive.dataset.open import dataset as open_lance
-from glaive.errors import OptionError, RefNotFoundError, UnsupportedFeatureError
+from glaive.errors import (
+    DatasetNotFoundError,
+    OptionError,
+    RefNotFoundError,
+    UnsupportedFeatureError,
+)
 from glaive.spark.api import SparkCatalogue, TableHandle, located
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.grammar import Table, Version
@@ -94,6 +99,15 @@ class NamedTables:
         else:
             found = {"uri": table.parts[1]}
         return found if table.version is None else self._at(found, table.version)
+
+    def place(self, table: Table) -> tuple[dict[str, Any], bool]:
+        """Return where a table is or will be, as arguments of a write, and whether it exists."""
+        try:
+            at = self.options(table)
+        except DatasetNotFoundError:
+            return self.options(table, create=True), False
+        storage = at.get("storage_options") or {}
+        return at, LanceTable.isLanceTable(self.spark, at["uri"], **storage)
 
     def _at(self, options: dict[str, Any], version: Version) -> dict[str, Any]:
         """Return options that choose a version."""

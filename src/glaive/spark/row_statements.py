@@ -7,6 +7,7 @@ rows that Spark would select.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
@@ -17,8 +18,9 @@ from sqlglot import exp
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.field import quoted_name, unquoted_name
-from glaive.spark.api import CASE_SENSITIVE, is_set
+from glaive.spark.api import CASE_SENSITIVE, is_set, located
 from glaive.spark.failures import as_glaive_errors
+from glaive.spark.files import load
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import write
 from glaive.spark.grammar import Found, Table, Words, matched, runs
@@ -34,6 +36,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # --- Rows -------------------------------------------------------------------------------
+
+
+@runs(
+    (
+        "COPY INTO {table} FROM {text} FILEFORMAT = {kind} [FILES = {values}|PATTERN = {pattern}] "
+        "[FORMAT_OPTIONS {options}] [COPY_OPTIONS {properties}]"
+    ),
+    by="glaive.spark.load",
+)
+def _copy(tables: NamedTables, found: Found) -> DataFrame:
+    at, is_there = tables.place(found["table"])
+    if is_there:
+        tables.lance_table(found["table"])  # refuses tables that this session cannot change
+    if "branch" in at:
+        raise OptionError("COPY INTO: found a branch. Name the table alone.")
+    folder, names = escape(located(found["text"]).rstrip("/")), [found.get("pattern", "")]
+    if "values" in found:
+        names = [escape(word.text) for text in found["values"] for word in Words.of(text).words]
+    options = {key.lower(): text for key, text in found.get("options", {}).items()}
+    options.pop("inferschema", None)  # glaive infers types anyway
+    copy = {key.lower(): text for key, text in found.get("properties", {}).items()}
+    merges = {options.pop("mergeschema", "false"), copy.pop("mergeschema", "false")}
+    if copy:
+        raise OptionError(
+            f"COPY_OPTIONS: found {', '.join(copy)}. Only mergeSchema is known; to load files "
+            "again, call glaive.spark.ingest(…, mode='append')"
+        )
+    loaded = load(
+        tables.spark,
+        [f"{folder}/{name}".removesuffix("/") for name in names],
+        at["uri"],
+        format=found["kind"].lower(),
+        schema_drift="add" if "true" in {text.lower() for text in merges} else "fail",
+        storage_options=at.get("storage_options"),
+        source_options=at.get("storage_options"),
+        reader_options=options,
+    )
+    return tables.counts(num_affected_rows=loaded.rows, num_inserted_rows=loaded.rows)
 
 
 @runs("DELETE FROM {table} [[AS] {alias}] [WHERE {condition}]", by="delete")

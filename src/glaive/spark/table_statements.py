@@ -125,7 +125,7 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
     for key in keys:
         if key not in frame.columns:
             raise ColumnNotFoundError.among(key, frame.columns, where="CLUSTER BY")
-    at, is_there = _place(tables, table)
+    at, is_there = tables.place(table)
     if is_there and "EXISTS" in found:
         return tables.nothing()
     if is_there and "REPLACE" not in found:
@@ -170,21 +170,11 @@ def _drop_constraints(table: LanceTable) -> None:
         at.delete_config_keys(old)
 
 
-def _place(tables: NamedTables, table: Table) -> tuple[dict[str, Any], bool]:
-    """Return where a table is or will be, as arguments of a write, and whether it exists."""
-    try:
-        at = tables.options(table)
-    except DatasetNotFoundError:
-        return tables.options(table, create=True), False
-    storage = at.get("storage_options") or {}
-    return at, LanceTable.isLanceTable(tables.spark, at["uri"], **storage)
-
-
 @runs("CREATE TABLE {table} SHALLOW CLONE {origin}", by="shallowClone")
 def _clone(tables: NamedTables, found: Found) -> DataFrame:
     options = tables.options(found["origin"])
     origin = tables.lance_table(Table(found["origin"].parts))
-    at, _ = _place(tables, found["table"])
+    at, _ = tables.place(found["table"])
     number = _version_number(origin, options) if found["origin"].version else None
     origin.shallowClone(at["uri"], number)
     return tables.nothing()

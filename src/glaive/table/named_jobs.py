@@ -154,16 +154,62 @@ class NamedJob:
             del wire.table_metadata[name]
 
 
+_LOAD: Final = "glaive.load"
+_AFTER: Final = "glaive.load.after"
+_LAST_LOAD: Final = "glaive.load.last"
+"""Entry of the table metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load of files that no earlier load has, committed only directly after the load it knows.
+
+    Parameters
+    ----------
+    id
+        Id of the load, unique among all loads of the dataset.
+    after
+        Id of the last load that was committed before; empty for the first.
+    """
+
+    id: str
+    after: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties of the transaction to commit."""
+        return {_LOAD: self.id, _AFTER: self.after}
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self | None:
+        """Return the load with these properties, if any."""
+        name = properties.get(_LOAD)
+        return cls(name, properties.get(_AFTER, "")) if name else None
+
+    def is_applied(self, manifest: Manifest) -> bool:
+        """Return whether this load, or another one since ``after``, was committed."""
+        return last_load(manifest) != self.after
+
+    def record(self, wire: table_pb2.ManifestOutline) -> None:
+        """Record the load in a version that is being made."""
+        wire.table_metadata[_LAST_LOAD] = self.id
+
+
+def last_load(manifest: Manifest | None) -> str:
+    """Return the id of the last load of a version; empty before the first load."""
+    return "" if manifest is None else str(manifest.wire.table_metadata.get(_LAST_LOAD, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class CommitMarks:
     """The marks that a commit records in the table metadata, so that it is made once."""
 
-    marks: tuple[AppTransaction | NamedJob, ...]
+    marks: tuple[AppTransaction | NamedJob | Load, ...]
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
         """Return the marks of a transaction with these properties."""
-        found = AppTransaction.of(properties), NamedJob.of(properties)
+        found = (kind.of(properties) for kind in (AppTransaction, NamedJob, Load))
         return cls(tuple(mark for mark in found if mark is not None))
 
     def are_applied(self, manifest: Manifest) -> bool:
@@ -178,7 +224,7 @@ class CommitMarks:
 
 def is_mark(key: str) -> bool:
     """Return whether a key of the table metadata is such a mark."""
-    return key.startswith((LAST, _MADE))
+    return key == _LAST_LOAD or key.startswith((LAST, _MADE))
 
 
 def made_version(manifest: Manifest, job: str) -> int | None:
