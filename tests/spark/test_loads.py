@@ -15,6 +15,7 @@ from tests.kit.crashes import killed_at_step
 import glaive
 import glaive.spark
 from glaive.errors import OptionError
+from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark
 
@@ -113,3 +114,15 @@ def test_an_overwrite_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     add(tmp_path / "in", 1)
     with pytest.raises(OptionError, match="mode='append'"):
         glaive.spark.load(spark, tmp_path / "in", tmp_path / "t.lance", mode="overwrite")
+
+
+def test_a_delta_table_is_converted_by_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    deltalake: Any = pytest.importorskip("deltalake", reason="install the group 'test'")
+    source, uri = tmp_path / "delta", tmp_path / "t.lance"
+    rows = pa.table({"n": list(range(6)), "day": ["a b", "a b", None, "ü", "c/d", "c/d"]})
+    deltalake.write_deltalake(str(source), rows, partition_by=["day"])
+    deltalake.DeltaTable(str(source)).delete("n = 1")
+    LanceTable.convertFrom(spark, "delta", source, uri)
+    assert read_by_pylance(uri) == [0, 2, 3, 4, 5]
+    found = glaive.dataset(uri).to_table(filter="day = 'c/d'")
+    assert sorted(found["n"].to_pylist()) == [4, 5]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import import_module
 from io import BufferedReader, BytesIO
 from itertools import islice
 from typing import Any, ClassVar, Final
+from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
@@ -29,11 +31,13 @@ from glaive.ingestion.sources import (
     Rows,
     SourceFile,
     SourceFormat,
+    folder_of,
     open_source,
     refuse_failure,
 )
+from glaive.io.access import open_store
 from glaive.io.failures import as_store_errors
-from glaive.options import TEXT
+from glaive.options import TEXT, integer
 
 _BATCH_ROWS: Final = 64 * 1024
 _BATCH_BYTES: Final = 64 << 20
@@ -541,10 +545,122 @@ class Images(Binary):
             return None
 
 
+# --- Delta tables: the files of one version, without the rows that it deleted -------------
+
+
+class Delta(Parquet):
+    """One version of a Delta table. Options: ``version``, by default the newest."""
+
+    name = "delta"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar = {"version": (integer(0), None)}
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__(options)
+        self._columns = pa.schema([])
+        self._partition: dict[str, dict[str, Any]] = {}
+        self._kept: dict[str, Any] = {}
+
+    def described(self) -> tuple[str, dict[str, object]]:
+        """Return the name and the version that was listed."""
+        return self.name, dict(self.properties)
+
+    def files(self, sources: Sequence[str], options: Mapping[str, str]) -> list[SourceFile]:
+        """Return the files of the version, from the log of the table.
+
+        Raises
+        ------
+        MissingDependencyError
+            The package deltalake is missing.
+        OptionError
+            There are several sources, the table has no such version, or it has no files.
+        UnsupportedFeatureError
+            The files have other names of columns than the table, or are in other folders.
+        """
+        try:
+            deltalake: Any = import_module("deltalake")
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"{', '.join(sources)}: Delta tables need the package deltalake. Install it: pip "
+                "install 'glaive[delta]'"
+            ) from error
+        if len(sources) != 1:
+            raise OptionError(f"delta: name one table, found {len(sources)} sources")
+        [source] = sources
+        try:
+            opened = deltalake.DeltaTable(
+                source, version=self.given.version, storage_options=dict(options) or None
+            )
+        except deltalake.exceptions.DeltaError as error:
+            raise OptionError(f"{source}: no such Delta table or version: {error}") from error
+        settings = opened.metadata().configuration
+        mapping = settings.get("delta.columnMapping.mode", "none")
+        if mapping != "none":
+            raise UnsupportedFeatureError(
+                f"{source}: the table maps columns by {mapping}. Read it with Spark's delta source "
+                "and write it with glaive.spark.write"
+            )
+        self.properties = {"delta.table": opened.table_uri, "delta.version": f"{opened.version()}"}
+        self._columns = pa.schema(opened.schema().to_arrow()).remove_metadata()
+        with as_store_errors(source, "list"):
+            store = open_store(source, options)
+        below, files = folder_of(store), []
+        actions = pa.table(opened.get_add_actions())
+        names = ("path", "size_bytes", "modification_time", "partition")
+        known = [name for name in names if name in actions.column_names]
+        for action in actions.select(known).to_pylist():
+            path, at = unquote(action["path"]), action["modification_time"]
+            if "://" in path or path.startswith("/"):
+                raise UnsupportedFeatureError(
+                    f"{source}: the file {path!r:.80} is in another folder, as in a shallow clone. "
+                    "Name the origin of the clone"
+                )
+            changed = datetime.fromtimestamp(at / 1000, UTC)
+            size = action["size_bytes"]
+            files.append(SourceFile(below, path, size, changed, options, store.secret))
+            self._partition[path] = action.get("partition") or {}
+        if not files:
+            raise OptionError(f"{source}: version {opened.version()} has no files. Name another.")
+        for batch in opened.deletion_vectors():
+            for uri, kept in zip(*(pa.record_batch(batch).columns), strict=True):
+                name = unquote(uri.as_py()).removeprefix(unquote(opened.table_uri)).lstrip("/")
+                self._kept[name] = pa.array(kept.values)
+        return sorted(files, key=lambda file: file.path)
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Return the columns of the table."""
+        return self._columns
+
+    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
+        """Return runs of row groups; a file with deleted rows is one piece."""
+        if file.path in self._kept:
+            return SourceFormat.pieces(self, file, target_bytes)
+        return super().pieces(file, target_bytes)
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Yield the rows that the version has, with the values of their partition."""
+        path, at = piece.file.path, 0
+        kept = self._kept.get(path)
+        # The numbers of deleted rows count all rows of the file, so none may be left out.
+        strict = rejects if kept is None else Rejects(keep=False)
+        for batch in super().read(piece, schema, strict):
+            rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+            if kept is not None:
+                mask = kept.slice(at, len(batch)).to_pylist()
+                at += len(batch)
+                rows = rows.filter(pa.array(mask + [True] * (len(batch) - len(mask)), pa.bool_()))
+            for name, value in self._partition[path].items():
+                if name in schema.names and name not in rows.schema.names:
+                    field = self._columns.field(name)
+                    column = pa.array([value], field.type)[0]
+                    rows = rows.append_column(field, pa.repeat(column, len(rows)))
+            yield rows
+
+
 # --- Formats by name, and the format that names of files suggest ------------------------
 
 FORMATS: dict[str, type[SourceFormat]] = {
-    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Arrow, Text, Images, Binary)
+    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Arrow, Text, Images, Binary, Delta)
 }
 
 

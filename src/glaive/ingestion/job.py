@@ -38,7 +38,7 @@ from glaive.ingestion.plan import (
     version_of,
     written_fragments,
 )
-from glaive.ingestion.sources import known_options, list_sources, source_names
+from glaive.ingestion.sources import SourceFormat, known_options, list_sources, source_names
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,
@@ -98,8 +98,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     uri
         Path or URI of the dataset.
     format
-        ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``arrow``, ``text``, ``images`` or
-        ``binary``; default: from the names of the files.
+        ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``arrow``, ``text``, ``images``,
+        ``binary`` or ``delta``; default: from the names of the files.
     mode
         ``create`` fails if there is a dataset. ``append`` adds rows, ``overwrite`` replaces all
         rows. ``merge`` updates the rows whose ``merge_keys`` exist, and inserts the others.
@@ -179,7 +179,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     aside = None if bad_records is None else open_root(bad_records, storage_options)
     check_apart(store, aside)
     names = source_names(source)
-    _check_source(format, reader_options, mode, once=once)
+    chosen = _format(format, reader_options, mode, once=once)
     settings = dict(write_options or {})
     known_options("write_options", settings, _WRITE_OPTIONS)
 
@@ -191,14 +191,15 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
                 return _repeated(journal, done)
         _check_mode(store, mode, base, merge_keys)
         keeps = base is not None and mode in ("append", "merge")
-        files, changed = list_sources(names, source_options), 0
+        listed = list_sources if chosen is None else chosen.files
+        files, changed = listed(names, source_options or {}), 0
         if ledger is not None:
             files, changed = ledger.new(files)
             if not files:
                 return ledger.nothing_new(base, job_id, changed)
         sources = find_sources(
             files,
-            format=format,
+            format=chosen,
             existing=base.schema.to_arrow() if base is not None and keeps else None,
             schema=parse_columns(schema) if isinstance(schema, str) else schema,
             vectors=vectors,
@@ -253,9 +254,12 @@ def _options(
     settings = dict(given)
     if sources.source_format.name in ("binary", "images"):
         settings.setdefault("data_storage_version", None if keeps else "2.2")
-    if ledger is not None:
-        properties = settings.get("transaction_properties") or {}
-        settings["transaction_properties"] = {**properties, **ledger.load.properties}
+    marks = {} if ledger is None else ledger.load.properties
+    settings["transaction_properties"] = {
+        **(settings.get("transaction_properties") or {}),
+        **sources.source_format.properties,
+        **marks,
+    }
     return WriteOptions(mode="append" if mode == "merge" else mode, **settings)
 
 
@@ -381,13 +385,18 @@ def _is_there(store: ObjectStore, version: int) -> bool:
     return False
 
 
-def _check_source(
-    format: str | None, reader_options: Mapping[str, object] | None, mode: str, *, once: bool
-) -> None:
-    if format is not None:
-        format_named(format, reader_options or {})
+def _format(
+    name: str | None, reader_options: Mapping[str, object] | None, mode: str, *, once: bool
+) -> SourceFormat | None:
+    """Return the format of this name; refuse what excludes ``once``."""
+    if once and name == "delta":
+        raise OptionError(
+            "once: found format='delta', whose tables rewrite files. Ingest a version of the table "
+            "with mode='overwrite'"
+        )
     if once and mode == "overwrite":
         raise OptionError("once: found mode='overwrite'. Pass mode='append' or mode='merge'.")
+    return None if name is None else format_named(name, reader_options or {})
 
 
 def _check_mode(

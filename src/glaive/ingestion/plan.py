@@ -431,7 +431,7 @@ class IngestPlan:
 def find_sources(
     files: Sequence[SourceFile],
     *,
-    format: str | None,  # the public name
+    format: SourceFormat | None,  # the public name
     existing: pa.Schema | None,
     schema: pa.Schema | None,
     vectors: Sequence[str],
@@ -443,7 +443,7 @@ def find_sources(
     Parameters
     ----------
     format
-        Name of the format; ``None``: the format that the names of the files suggest.
+        The format; ``None``: the format that the names of the files suggest.
     existing
         Columns of the dataset to which rows are added, if there is one.
     schema
@@ -466,8 +466,7 @@ def find_sources(
     """
     one_of(*get_args(DriftRule)).check("schema_drift", schema_drift)
     _check_chosen(schema)
-    chosen = format and format_named(format, reader_options)
-    source_format = chosen or format_named(format_of(files), reader_options)
+    source_format = format or format_named(format_of(files), reader_options)
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from io import RawIOBase
 from operator import attrgetter
 from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -544,6 +544,13 @@ class SourceFormat(Configured, ABC):
     @abstractmethod
     def schema(self, file: SourceFile) -> pa.Schema:
         """Return the columns of a file; for untyped formats, infer them from a sample."""
+
+    properties: Mapping[str, str] = MappingProxyType({})
+    """Entries for the transaction that commits the rows."""
+
+    def files(self, sources: Sequence[str], options: Mapping[str, str]) -> list[SourceFile]:
+        """Return the files that sources name; see :func:`list_sources`."""
+        return list_sources(sources, options)
 
     def check(self, schema: pa.Schema) -> None:  # right for formats with types
         """Refuse types that the reader lacks."""

@@ -120,15 +120,16 @@ class LanceTable(
         storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """Create a table with the rows of all Parquet files below a folder.
+        """Create a table with the rows of a Delta table, or of all Parquet files below a folder.
 
         Parameters
         ----------
         format
-            Format of the files; only ``parquet``.
+            ``delta`` or ``parquet``.
         path
-            The folder. The first file gives the columns and their Arrow types. Names of folders
-            (``day=3/a.parquet``) give further columns, with the types that Spark infers.
+            The folder. The log of a Delta table gives columns and files. Otherwise the first file
+            gives the columns and their Arrow types. Names of folders (``day=3/a.parquet``) give
+            further columns, with the types that Spark infers.
         uri
             Path or URI of the new table.
         job_id
@@ -146,23 +147,23 @@ class LanceTable(
         SchemaError, FormatError
             The files differ, or are damaged.
         OptionError
-            The folder lacks Parquet files, or ``format`` differs from ``parquet``.
+            The folder lacks Parquet files, or the format is unknown.
 
         Notes
         -----
         This ingests the files: tasks read and write them, and rows bypass Spark.
         """
-        if format != "parquet":
+        if format not in ("parquet", "delta"):
             raise OptionError(
-                f'format: expected "parquet", found {format!r}. Other formats: '
+                f'format: expected "parquet" or "delta", found {format!r}. Other formats: '
                 "glaive.spark.write(spark.read.format(...).load(path), uri)"
             )
-        storage = dict(storage_options or {})
+        storage, folder = dict(storage_options or {}), located(path).rstrip("/")
         ingest(
             spark,
-            f"{escape(located(path).rstrip('/'))}/**/*.parquet",
+            folder if format == "delta" else f"{escape(folder)}/**/*.parquet",
             uri,
-            format="parquet",
+            format=format,
             job_id=job_id,
             storage_options=storage or None,
             source_options=storage or None,
