@@ -18,6 +18,7 @@ from glaive.errors import DatasetNotFoundError, FormatError, OptionError, Versio
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.loads import LOADED_FILES
 from glaive.ingestion.task import IngestedPieces
+from glaive.io.access import open_store
 
 
 @pytest.fixture
@@ -89,6 +90,32 @@ def test_a_changed_file_is_left_out_and_counted(source: Path, tmp_path: Path) ->
     result = load(source, uri)
     assert (result.files, result.changed) == (0, 2)
     assert numbers(uri) == expected(0, 1, 2)
+
+
+def test_a_bucket_tells_files_apart_by_their_etags() -> None:
+    folder, uri = "memory://loads/in", "memory://loads/t.lance"
+    store = open_store(folder)
+    store.put("a.csv", [b"n\n1\n"])
+    options: Any = {"mode": "append", "once": True}
+    assert ingest(folder, uri, **options).files == 1
+    store.put("a.csv", [b"n\n2\n"], mode="overwrite")
+    store.put("b.csv", [b"n\n3\n"])
+    result = ingest(folder, uri, **options)
+    assert (result.files, result.changed) == (1, 1)
+    assert glaive.dataset(uri).to_table()["n"].to_pylist() == [1, 3]
+    etags = glaive.dataset(f"{uri}/{LOADED_FILES}").to_table(filter="file is not null")["etag"]
+    assert etags.null_count == 0
+
+
+def test_an_overwrite_by_another_writer_keeps_the_list(source: Path, tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance")
+    uri = tmp_path / "t.lance"
+    load(source, uri)
+    lance.write_dataset(pa.table({"n": [50]}), str(uri), mode="overwrite")
+    assert load(source, uri).files == 0
+    add(source, 7)
+    assert load(source, uri).files == 1
+    assert numbers(uri) == sorted([50, *expected(7)])
 
 
 def test_a_file_that_is_removed_from_the_ledger_is_loaded_again(
