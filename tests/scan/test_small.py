@@ -399,7 +399,7 @@ def test_files_whose_encodings_alternate_come_in_their_order(tmp_path: Path, ver
             names = {"text": "some", "twice": "number * 2"}
             computed = dataset.to_table(columns=names, filter=query)
             assert computed["text"].to_pylist() == rows["some"].to_pylist()
-            assert computed["twice"].to_pylist() == [2 * n for n in rows["number"].to_pylist()]
+            assert computed["twice"].to_pylist() == [2 * row["number"] for row in rows.to_pylist()]
 
     compare_filters(dataset, expected)
     assert 0 < dataset.count_rows("number > 250") < len(expected) // 20
