@@ -526,7 +526,7 @@ class UnsizedFile(ObjectMeta):
     def __init__(
         self, path: str, modified: datetime | None, ask: Callable[[str], ObjectMeta]
     ) -> None:
-        given = {"path": path, "modified": modified, "_ask": ask, "_size": None}
+        given = {"path": path, "modified": modified, "etag": None, "_ask": ask, "_size": None}
         for name, part in given.items():
             object.__setattr__(self, name, part)  # a frozen class
 

@@ -115,7 +115,7 @@ def test_pages_without_lists_stay_apart() -> None:
     assert len(column(flat).pages) == 2
 
 
-def test_dictionaries_of_joined_pages_are_kept_apart() -> None:
+def test_joined_pages_read_values_of_their_own_dictionaries() -> None:
     pages, expected = [], []
     for number in range(3):
         sample = make_sample((ITEM, LIST), 500, number, 0.3, 0)
@@ -138,7 +138,6 @@ def test_dictionaries_of_joined_pages_are_kept_apart() -> None:
     joined = column(pages)
     assert len(joined.pages) == 1
     leaf = leaf_of(joined.pages[0].read(0, joined.rows))
-    assert isinstance(leaf.values, Dictionary)
     assert [value for _, _, value in entries_of(leaf)] == expected
     every = leaf_of(joined.pages[0].take(np.arange(joined.rows)))
     assert [value for _, _, value in entries_of(every)] == expected
