@@ -115,20 +115,27 @@ def test_a_repeated_commit_is_recognised(uri: str, overwrite: bool, exists: bool
     assert ids(uri) == ([0] if exists and not overwrite else []) + [1, 2]
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("kind", ["create", "append", "overwrite"])
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [
+        ({}, [], [1, 2]),
+        ({}, [0], [0, 1, 2]),
+        ({"overwrite": True}, [0], [1, 2]),
+        ({"overwrite": True, "replace_where": "id < 9"}, [0, 20], [1, 2, 20]),
+        ({"overwrite": True, "replace_using": ("id",)}, [0, 1], [0, 1, 2]),
+    ],
+    ids=["create", "append", "overwrite", "replace_where", "replace_using"],
+)
 def test_a_commit_killed_before_any_change_of_a_file_is_finished_by_the_next_one(
-    tmp_path: Path, kind: str
+    tmp_path: Path, options: dict[str, Any], before: list[int], after: list[int]
 ) -> None:
-    before = [] if kind == "create" else [0]
-    after = [0, 1, 2] if kind == "append" else [1, 2]
     killed, step = True, 0
     while killed:
         step += 1
         uri = str(tmp_path / f"{step}.lance")
         if before:
             create(uri, before)
-        writer = plan(uri, overwrite=kind == "overwrite")
+        writer = plan(uri, **options)
         messages = run(writer, [[1], [2]])
 
         killed = killed_at_step(uri, partial(writer.commit, messages), step)
@@ -137,7 +144,7 @@ def test_a_commit_killed_before_any_change_of_a_file_is_finished_by_the_next_one
             assert ids(uri) in (before, after)
         writer.commit(messages)
         assert ids(uri) == after
-        assert glaive.dataset(uri).version == 1 + len(before)
+        assert glaive.dataset(uri).version == 1 + bool(before)
         dataset = glaive.dataset(uri)
         dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
         dataset.validate()
