@@ -10,13 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.errors import OptionError, UnsupportedFeatureError
-
-deltalake: Any = pytest.importorskip("deltalake", reason="install the group 'test'")
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_the_transaction_names_the_version(table: Path) -> None:
     made = glaive.dataset(table.parent / "t.lance")
     transaction = made.read_transaction(made.version)
     assert transaction is not None
-    properties = transaction.transaction_properties
+    properties = transaction.transaction_properties or {}
     assert properties["delta.version"] == "1"
     assert properties["delta.table"].rstrip("/").endswith("/delta")
 

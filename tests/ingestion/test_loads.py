@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -67,7 +68,6 @@ def test_each_load_reads_the_files_that_are_new(
 def test_rows_of_other_writers_and_other_folders_do_not_disturb(
     source: Path, tmp_path: Path
 ) -> None:
-    lance = pytest.importorskip("lance")
     uri, other = tmp_path / "t.lance", tmp_path / "other"
     lance.write_dataset(pa.table({"n": [50]}), str(uri))
     load(source, uri)
@@ -108,7 +108,6 @@ def test_a_bucket_tells_files_apart_by_their_etags() -> None:
 
 
 def test_an_overwrite_by_another_writer_keeps_the_list(source: Path, tmp_path: Path) -> None:
-    lance = pytest.importorskip("lance")
     uri = tmp_path / "t.lance"
     load(source, uri)
     lance.write_dataset(pa.table({"n": [50]}), str(uri), mode="overwrite")

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +29,6 @@ def add(folder: Path, *numbers: int) -> None:
 
 
 def read_by_pylance(uri: Path) -> list[int]:
-    lance = pytest.importorskip("lance")
     return sorted(lance.dataset(str(uri)).to_table()["n"].to_pylist())
 
 
@@ -117,7 +118,6 @@ def test_an_overwrite_is_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_delta_table_is_converted_by_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    deltalake: Any = pytest.importorskip("deltalake", reason="install the group 'test'")
     source, uri = tmp_path / "delta", tmp_path / "t.lance"
     rows = pa.table({"n": list(range(6)), "day": ["a b", "a b", None, "ü", "c/d", "c/d"]})
     deltalake.write_deltalake(str(source), rows, partition_by=["day"])

@@ -171,9 +171,9 @@ def _compaction(dataset: OpenedVersion, options: MaintenanceOptions) -> Maintena
     return MaintenanceStep("compact", "; ".join(reasons), given) if reasons else None
 
 
-def _index_update(dataset: OpenedVersion, most: float) -> MaintenanceStep | None:
+def _index_update(dataset: OpenedVersion, max_share: float) -> MaintenanceStep | None:
     shares = unindexed_shares(dataset)
-    lacking = [name for name, share in shares.items() if share > most]
+    lacking = [name for name, share in shares.items() if share > max_share]
     reasons = [f"index {name} lacks {_percent(shares[name])} of the rows" for name in lacking]
     arguments = {"index_names": lacking}
     return MaintenanceStep("optimize_indices", "; ".join(reasons), arguments) if lacking else None

@@ -65,12 +65,12 @@ def _threshold(opened: OpenedVersion, key: str) -> float | None:
     return usual if text == "true" else float(kind.parse(key, text))
 
 
-def _compact(opened: OpenedVersion, fewest: float, *, all_small: bool = False) -> Manifest:
+def _compact(opened: OpenedVersion, min_fragments: float, *, all_small: bool = False) -> Manifest:
     """Merge small fragments at the end of the table, if they are many or fill a fragment."""
     options = CompactionOptions.of({}, dict(opened.manifest.config))
     run = _newest_small(opened, options, all_small=all_small)
     rows = int(opened.snapshot.live_counts[run.start : run.stop].sum())
-    if len(run) < 2 or (len(run) < fewest and rows < options.target_rows_per_fragment):
+    if len(run) < 2 or (len(run) < min_fragments and rows < options.target_rows_per_fragment):
         return opened.manifest
     results = rewrite_groups(opened, [run], options, LOCAL.runner)
     try:
@@ -95,16 +95,16 @@ def _newest_small(opened: OpenedVersion, options: CompactionOptions, *, all_smal
     fits = manifest.columns.data_bytes[newest][::-1].cumsum() <= _MAX_BYTES
     if not all_small:
         fits &= 2 * np.maximum.accumulate(rows) <= rows.cumsum()
-    most = int((np.flatnonzero(fits) + 1).max(initial=0))
-    return range(newest.stop - most, newest.stop)
+    count = int((np.flatnonzero(fits) + 1).max(initial=0))
+    return range(newest.stop - count, newest.stop)
 
 
-def _update_indices(opened: OpenedVersion, most: float) -> Manifest:
+def _update_indices(opened: OpenedVersion, max_share: float) -> Manifest:
     """Add the new rows to indices that lack more than a share of the rows."""
     from glaive.dataset.indexing.optimize import optimize_indices
 
     bound = _MAX_ROWS / max(1, opened.snapshot.num_rows)
-    names = [name for name, share in unindexed_shares(opened).items() if most < share <= bound]
+    names = [name for name, share in unindexed_shares(opened).items() if max_share < share <= bound]
     if not names:
         return opened.manifest
     if _threshold(opened, AUTO_COMPACT) is not None:

@@ -646,9 +646,11 @@ class Delta(Parquet):
         for batch in super().read(piece, schema, strict):
             rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
             if kept is not None:
-                mask = kept.slice(at, len(batch)).to_pylist()
+                # The vector may end early: it then keeps all rows after its end.
+                mask = kept.slice(at, len(batch))
+                rest = pa.repeat(True, len(batch) - len(mask))
+                rows = rows.filter(pa.concat_arrays([mask, rest]))
                 at += len(batch)
-                rows = rows.filter(pa.array(mask + [True] * (len(batch) - len(mask)), pa.bool_()))
             for name, value in self._partition[path].items():
                 if name in schema.names and name not in rows.schema.names:
                     field = self._columns.field(name)

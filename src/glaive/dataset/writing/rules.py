@@ -264,7 +264,7 @@ def check_values(schema: LanceSchema) -> None:
             elif used & bound.generated.keys():
                 wrong = "uses a generated column"
             elif name in bound.defaults:
-                wrong = "is set beside a default"
+                wrong = "excludes the default that the column has"
             if wrong is not None:
                 raise SchemaError(
                     f"column {name!r}: its {key} {value.text!r:.80} {wrong}. A default is "
