@@ -254,6 +254,18 @@ def test_rules_survive_changes_by_pylance(dataset: glaive.LanceDataset) -> None:
         at.insert({"id": [4], "price": [-5.0]})
 
 
+def test_the_row_that_breaks_a_rule_is_counted_over_all_batches(
+    dataset: glaive.LanceDataset,
+) -> None:
+    good = ROWS.select(["id", "price"])
+    bad = pa.table({"id": [7, 8, 9], "price": [1.0, -1.0, 1.0]})
+    table = pa.concat_tables([good, good, bad])
+    for rows in (table, table.to_reader()):
+        with pytest.raises(SchemaError, match=r"'positive' .* is broken by row 5, price = -1\.0"):
+            dataset.insert(rows)
+    assert dataset.count_rows() == 2
+
+
 @pytest.mark.parametrize(
     ("updates", "message"),
     [({"price": "-1", "total": "-3"}, "'positive'"), ({"total": "7"}, "generated column 'total'")],

@@ -70,10 +70,17 @@ def test_the_transaction_names_the_version(table: Path) -> None:
 
 
 def inline_vector(rows: list[int]) -> dict[str, Any]:
-    """The rows as one Roaring bitmap in Z85, as Delta's protocol describes it."""
-    data = struct.pack("<IQI", 1681511377, 1, 0)
-    data += struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16)
-    data += struct.pack(f"<{len(rows)}H", *rows)
+    """An even number of rows as a Roaring bitmap in Z85, as Delta's protocol describes it."""
+    high = sorted({row >> 16 for row in rows})
+    low = [[row & 0xFFFF for row in rows if row >> 16 == key] for key in high]
+    data = struct.pack("<IQI", 1681511377, 1, 0) + struct.pack("<II", 12346, len(high))
+    for key, some in zip(high, low, strict=True):
+        data += struct.pack("<HH", key, len(some) - 1)
+    start = 8 + 8 * len(high)
+    for some in low:
+        data += struct.pack("<I", start)
+        start += 2 * len(some)
+    data += struct.pack(f"<{len(rows)}H", *(one for some in low for one in some))
     digits = string.digits + string.ascii_letters + ".-:+=^!/*?&<>()[]{}@%$#"
     text = ""
     for (word,) in struct.iter_unpack(">I", data):
@@ -86,13 +93,20 @@ def inline_vector(rows: list[int]) -> dict[str, Any]:
     }
 
 
-def test_rows_in_a_deletion_vector_are_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "deleted"),
+    [(40, [3, 4, 7, 11, 18, 29]), (150_000, [0, 65_535, 65_536, 70_000, 100_001, 149_999])],
+)
+def test_rows_in_a_deletion_vector_are_left_out(
+    tmp_path: Path, rows: int, deleted: list[int]
+) -> None:
     place = tmp_path / "delta"
-    deltalake.write_deltalake(str(place), pa.table({"id": list(range(40))}))
+    small_groups = deltalake.WriterProperties(max_row_group_size=50_000)
+    numbers = pa.table({"id": list(range(rows))})
+    deltalake.write_deltalake(str(place), numbers, writer_properties=small_groups)
     log = place / "_delta_log"
     first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
     [add] = [entry["add"] for entry in first if "add" in entry]
-    deleted = [3, 4, 7, 11, 18, 29]
     features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
     entries: list[dict[str, Any]] = [
         {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
@@ -101,7 +115,7 @@ def test_rows_in_a_deletion_vector_are_left_out(tmp_path: Path) -> None:
     ]
     (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, entries)))
     found = [row["id"] for row in ingested(place, task_bytes=1)]
-    assert found == [number for number in range(40) if number not in deleted]
+    assert found == [number for number in range(rows) if number not in deleted]
 
 
 def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.kit.crashes import killed_at_step
 import glaive
 from glaive.errors import DatasetNotFoundError, FormatError, OptionError, VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
-from glaive.ingestion.loads import LOADED_FILES
+from glaive.ingestion.loads import LOADED_FILES, Ledger, newest_of
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.access import open_store
 
@@ -203,6 +203,20 @@ def test_a_load_that_another_load_precedes_reads_what_is_left(
     assert (raced[0].files, result.files) == (3, 1)
     assert numbers(uri) == expected(0, 1, 2, 9)
     assert load(source, uri, **options).files == 0
+
+
+def test_only_loads_that_another_load_preceded_are_lost(source: Path, tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    load(source, uri)
+    store = open_store(str(uri))
+    first, second = (Ledger.begin(uri, None, newest_of(store)) for _ in range(2))
+    first.record([])
+    second.record([])
+    assert Ledger.begin(uri, None, newest_of(store)).lost == ()  # both can still commit
+    add(source, 9)
+    load(source, uri)
+    lost = Ledger.begin(uri, None, newest_of(store)).lost
+    assert set(lost) == {first.load.id, second.load.id}
 
 
 def test_bad_records_of_a_load_that_lost_are_removed(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ TEXT = pa.array([f"value {i} of {i % 17}" for i in range(10_000)])
 WORDS = pa.array([f"value {i * 7919 % 17}" for i in range(10_000)])
 KEYS = pa.array(np.repeat(np.arange(9000) // 8 * 32 + np.arange(9000) % 8 + (1 << 30), 4))
 DATES = pa.array([8000 + i * 7919 % 997 for i in range(10_000)], pa.int32()).cast(pa.date32())
+CODES = pa.array([(i * 7919 % 40 - 20) * 1600 for i in range(10_000)], pa.int16())
 RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50))
 
 
@@ -180,6 +181,7 @@ RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50)
         (RUNS, {"compression": "balanced"}, "rle", "general"),
         (FEW, {"compression": "balanced"}, "dictionary", "byte_stream"),
         (DATES, {"compression": "balanced"}, "num_dictionary_items: 997", "general"),
+        (CODES, {"compression": "balanced"}, "num_dictionary_items: 40", "general"),
         (DATES, {}, "inline_bitpacking", "dictionary"),
         (TEXT.slice(0, 50), {"compression": "fsst"}, "fsst", "general"),
         (TEXT.cast(pa.binary()), {"compression": "fsst"}, "fsst", "general"),
