@@ -8,16 +8,17 @@ counts these fallbacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import integer_array, pack_flags
-from glaive.arrow.chunked import join_batches, value_bytes
+from glaive.arrow.blocks import distinct, integer_array, pack_flags
+from glaive.arrow.chunked import concat_arrays, join_batches, take_values, value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
 from glaive.file.v2.reader import PagedColumns
@@ -28,6 +29,7 @@ from glaive.file.v2.small_files import (
     SmallBatch,
     suits_bulk_reads,
 )
+from glaive.file.versions import V2_0
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
@@ -48,11 +50,14 @@ T = TypeVar("T")
 _MAX_BYTES_READ_WHOLE: Final = 512 * 1024
 """Maximum bytes of a small file, if all its columns are read."""
 
+_VERSIONS: Final = BULK_VERSIONS | {V2_0.version}
+"""Format versions of small files. glaive reads files of 2.0 one by one, and keeps their columns."""
+
 
 def small_file(source: BoundProjection, position: int) -> SingleFile | None:
-    """Return the only file of a fragment, if it is small and its format allows bulk reads."""
+    """Return the only file of a fragment, if it is small and of a format whose columns are kept."""
     file = source.snapshot.manifest.single_file(position, _MAX_BYTES_READ_WHOLE)
-    if file is None or file.layout[0] not in BULK_VERSIONS:
+    if file is None or file.layout[0] not in _VERSIONS:
         return None
     if file.size > MAX_BYTES:
         columns = sum(column >= 0 for column in file.layout[2])
@@ -67,6 +72,11 @@ def has_columns(source: BoundProjection, file: SingleFile) -> bool:
         return False
     stored = {field for field, column in zip(fields, columns, strict=True) if column >= 0}
     return source.projection.leaves <= stored
+
+
+def is_bulk(files: Sequence[SingleFile]) -> bool:
+    """Return whether the format of files of one layout allows bulk reads."""
+    return files[0].layout[0] in BULK_VERSIONS
 
 
 def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
@@ -119,6 +129,9 @@ R = TypeVar("R")
 _MAX_RUN_FRAGMENTS: Final = 1024
 """Maximum fragments read at a time."""
 
+_READ_SHARE: Final = 4
+"""Kept fragments are decoded once takes or filters have read from a quarter of them, in all."""
+
 _STORED_BYTES: Final = 8 * 1024 * 1024
 _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
@@ -138,7 +151,10 @@ class SmallFragments:
     ranges: Sequence[FragmentRows]
     files: Sequence[SingleFile]
     is_kept: bool = False
-    """Whether the session keeps the files for the next scan."""
+    """Whether the session keeps the files and the decoded columns for the next scan."""
+    taken: int = 0
+    """``_READ_SHARE`` for each row that filters have taken so far."""
+    _live: NDArray[np.bool_] | None = field(default=None, init=False)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -214,12 +230,13 @@ class SmallFragments:
 
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
         """Read an array of each field, with deleted rows; raise as :func:`bind_files`."""
-        bound, rows = self.bound(source), self.starts[-1]
-        checked = bound.in_proportion(rows)
-        return gather(lambda column: checked(column.read(0, rows)), bound.columns)
+        columns = SmallColumns(self, source)
+        return gather(columns.read, range(len(source.projection.fields)))
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
         """Return one flag per physical row: whether it is live."""
+        if self._live is not None:
+            return self._live
         flags = np.ones(self.starts[-1], np.bool_)
         snapshot = source.snapshot
         for rows, file, first in zip(self.ranges, self.files, self.starts, strict=False):
@@ -227,22 +244,8 @@ class SmallFragments:
                 live = snapshot.live_rows(snapshot.manifest.fragment(rows.position))
                 if live is not None:
                     flags[first + live.deleted_between(0, live.rows)] = False
+        self._live = flags if self.is_kept else None
         return flags
-
-    def bound(self, source: BoundProjection) -> PagedColumns:
-        """Read the files; if they are few bytes, the session keeps them for the next scan.
-
-        Raises as :func:`bind_files`.
-        """
-        if not self.is_kept:
-            return bind_files(source, self.files)
-
-        def load() -> tuple[PagedColumns, int]:
-            columns = bind_files(source, self.files)
-            return columns, self.size + columns.nbytes
-
-        first, last = self.ranges[0].position, self.ranges[-1].position
-        return source.kept(f"columns of fragments {first} to {last}", load)
 
     def _in_bulk(self, run: ScanRun) -> list[list[pa.Array]] | None:
         """Read the live rows of each field; return ``None`` if files must be read one by one."""
@@ -268,12 +271,77 @@ class SmallFragments:
 
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
+class SmallColumns:
+    """Stored columns of small fragments, with deleted rows. Errors are as of :func:`bind_files`.
+
+    The session keeps the columns of kept fragments once all their rows are read: for small pages,
+    decoding takes far longer than copying rows.
+    """
+
+    part: SmallFragments
+    source: BoundProjection
+
+    @cached_property
+    def _bound(self) -> PagedColumns:
+        part = self.part
+
+        def load() -> tuple[PagedColumns, int]:
+            columns = bind_files(self.source, part.files)
+            return columns, part.size + columns.nbytes
+
+        return self.source.kept(self._key, load) if part.is_kept else load()[0]
+
+    @cached_property
+    def _key(self) -> str:
+        first, last = self.part.ranges[0].position, self.part.ranges[-1].position
+        return f"fragments {first} to {last}"
+
+    def read(self, at: int) -> pa.Array:
+        """Return all rows of a field, by its number in the projection."""
+
+        def load() -> tuple[pa.Array, int]:
+            # Imported memory is read-only: users of a result must not change the next one.
+            table = pa.table([self._decode(at)], names=[""])
+            array: Any = pa.RecordBatchReader.from_stream(table).read_all().column(0).chunk(0)
+            return array, array.nbytes
+
+        return self.source.kept(self._name(at), load) if self.part.is_kept else self._decode(at)
+
+    def _name(self, at: int) -> str:
+        return f"{self._key}, column {at}"
+
+    def take(self, at: int, rows: Int64s) -> pa.Array:
+        """Return some rows of a field."""
+        part = self.part
+        part.taken += _READ_SHARE * len(rows)
+        is_worth = part.is_kept and part.taken >= len(part.files)
+        if is_worth or not is_bulk(part.files) or self.source.known(self._name(at)):
+            taken: pa.Array = take_values(self.read(at), rows)
+            return taken
+        return self._bound.in_proportion(len(rows))(self._bound.columns[at].take(rows))
+
+    def _decode(self, at: int) -> pa.Array:
+        if is_bulk(self.part.files):
+            rows = self.part.starts[-1]
+            return self._bound.in_proportion(rows)(self._bound.columns[at].read(0, rows))
+        return read_singly(self.source, self.part.ranges, at)
+
+
+def read_singly(source: BoundProjection, ranges: Sequence[FragmentRows], at: int) -> pa.Array:
+    """Return a stored field of whole fragments, with deleted rows, read one by one."""
+    array: pa.Array = concat_arrays(
+        [source.fragment(own.position).stored[at].read(own.start, own.stop) for own in ranges]
+    )
+    return array
+
+
+@dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class _SmallSelection:
     """Live rows of small fragments that passed a filter (a ``Selection``): one flag per row."""
 
     part: SmallFragments
     source: BoundProjection
-    bound: PagedColumns
+    columns: SmallColumns
     decoded: LazyColumns
     flags: NDArray[np.bool_]
 
@@ -281,11 +349,7 @@ class _SmallSelection:
     def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
         """Read columns of the filter and apply it; raise as :func:`bind_files`."""
         source = search.run.source
-        bound, rows = part.bound(source), part.starts[-1]
-        checked = bound.in_proportion(rows)
-
-        def read(at: int) -> Any:
-            return checked(bound.columns[at].read(0, rows))
+        columns = SmallColumns(part, source)
 
         def system(name: str) -> Any:
             parts = [
@@ -297,11 +361,11 @@ class _SmallSelection:
             return integer_array(np.concatenate(parts))
 
         # The caller excludes projections with extension types.
-        decoded = LazyColumns(rows, read, system, lambda _, array: array)
+        decoded = LazyColumns(part.starts[-1], columns.read, system, lambda _, array: array)
         flags = search.passing(decoded)
         if part.has_deletions:
             flags = flags & part.live_flags(source)
-        return cls(part, source, bound, decoded, flags)
+        return cls(part, source, columns, decoded, flags)
 
     @cached_property
     def count(self) -> int:
@@ -317,9 +381,9 @@ class _SmallSelection:
         if self.count > MAX_TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
         else:
-            rows, checked = np.flatnonzero(self.flags), self.bound.in_proportion(self.count)
+            rows = np.flatnonzero(self.flags)
             for at in unread:
-                passing.put(at, checked(self.bound.columns[at].take(rows)))
+                passing.put(at, self.columns.take(at, rows))
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
@@ -376,8 +440,15 @@ def _cut(
     small = [part for part in parts if isinstance(part, SmallFragments)]
     if are_all and sum(part.size for part in small) <= _KEPT_BYTES:
         for part in small:
-            part.is_kept = True
-    return parts
+            part.is_kept = _may_keep(source, part.files)
+    singly = [part for part in small if not part.is_kept and not is_bulk(part.files)]
+    return [FragmentWindows(part.ranges) if part in singly else part for part in parts]
+
+
+def _may_keep(source: BoundProjection, files: Sequence[SingleFile]) -> bool:
+    """Return whether decoded columns may be kept: not if each read compares checksums."""
+    snapshot = source.snapshot
+    return is_bulk(files) or snapshot.session.verification(snapshot.store, "fetched") != "always"
 
 
 def _run_of_files(
@@ -411,47 +482,82 @@ _KEPT_FILES: Final = 4096
 """Maximum bytes and number of small files that are kept as one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KeptFiles:
     """The small files of a version, as one file.
 
     Parameters
     ----------
-    columns
-        Columns of the projection.
+    numbers, files
+        Position of each file's fragment in the manifest, and the file.
     first_row, rows
         Number of the first row of each fragment, -1 for other fragments, and its rows. By position
         in the manifest.
+    columns
+        Columns of the projection; ``None`` if the files are opened one by one.
+    taken
+        ``_READ_SHARE`` for each fragment that takes have read. Once this is the number of
+        fragments, glaive decodes all columns.
+    arrays
+        The decoded columns.
     """
 
-    columns: PagedColumns
+    numbers: list[int]
     first_row: Int64s
     rows: Int64s
+    columns: PagedColumns | None
+    taken: int = 0
+    arrays: list[pa.Array] | None = None
 
-    def take(self, fragment: Int64s, row: Int64s) -> list[tuple[Int64s, list[pa.Array]]]:
+    def take(
+        self, source: BoundProjection, fragment: Int64s, row: Int64s
+    ) -> list[tuple[Int64s, list[pa.Array]]]:
         """Take the rows of kept fragments; see :func:`take_small`."""
         first = self.first_row[fragment]
         chosen = np.flatnonzero((first >= 0) & (row >= 0) & (row < self.rows[fragment]))
         if not len(chosen):
             return []
-        return [(chosen, self.columns.take(first[chosen] + row[chosen]))]
+        rows = first[chosen] + row[chosen]
+        total = len(self.numbers)
+        if self.arrays is None and self.taken < total:
+            self.taken += _READ_SHARE * len(distinct(fragment[chosen]))
+            if self.taken >= total:
+                self.arrays = self._decode(source)
+        if self.arrays is not None:
+            return [(chosen, [take_values(array, rows) for array in self.arrays])]
+        return [] if self.columns is None else [(chosen, self.columns.take(rows))]
+
+    def _decode(self, source: BoundProjection) -> list[pa.Array] | None:
+        """Return all columns, or ``None`` if they are too large to be kept."""
+        total = int(self.rows.sum())
+        if self.columns is not None:
+            arrays = self.columns.read(0, total)
+        else:
+            ranges = [FragmentRows(at, 0, int(self.rows[at])) for at in self.numbers]
+            work = partial(read_singly, source, ranges)
+            arrays = gather(work, range(len(source.projection.fields)))
+        return arrays if sum(array.nbytes for array in arrays) <= _KEPT_BYTES else None
 
 
-def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | None, int]:
-    """Read all small files of a version; also return the bytes that they take."""
+def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Literal[False], int]:
+    """Read all small files of a version; also return the bytes that they and their columns take."""
     total = source.snapshot.manifest.num_fragments
     numbers, files = _usual_files(source, range(total)) if total <= _KEPT_FILES else ([], [])
     size = sum(file.size for file in files)
-    if len(files) < MIN_SMALL_FILES or size > _KEPT_BYTES:
-        return None, _PART_BYTES
-    read = partial(bind_files, source, files)
-    columns = in_bulk(meter, "take from small fragments", len(files), read)
-    if columns is None:
-        return None, _PART_BYTES
+    weight = 2 * size + _KEPT_BYTES + 16 * total
+    few = size <= _KEPT_BYTES and weight <= source.snapshot.session.cache.budget
+    if len(files) < MIN_SMALL_FILES or not few or not _may_keep(source, files):
+        return False, _PART_BYTES
+    columns = None
+    if is_bulk(files):
+        read = partial(bind_files, source, files)
+        columns = in_bulk(meter, "take from small fragments", len(files), read)
+        if columns is None:
+            return False, _PART_BYTES
     first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
     rows[numbers] = [file.rows for file in files]
     first_row[numbers] = np.cumsum(rows[numbers]) - rows[numbers]
-    return KeptFiles(columns, first_row, rows), 2 * size + 16 * total
+    return KeptFiles(numbers, first_row, rows, columns), weight
 
 
 def _usual_files(
@@ -497,13 +603,13 @@ def take_small(
         return []
     if source.has_small_takes:
         kept = source.kept("small files", partial(_keep_files, source, meter))
-        if kept is not None:
-            taking = partial(kept.take, fragment, row)
+        if kept:
+            taking = partial(kept.take, source, fragment, row)
             done = in_bulk(meter, "take from small fragments", 0, taking)
             if done is not None:
                 return done
     numbers, files = _usual_files(source, filter(source.is_first_take, positions.tolist()))
-    if len(files) < MIN_SMALL_FILES:
+    if len(files) < MIN_SMALL_FILES or not is_bulk(files):
         return []
     file_of = np.full(source.snapshot.manifest.num_fragments, -1, np.int64)
     file_of[numbers] = np.arange(len(files))

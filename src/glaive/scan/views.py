@@ -117,6 +117,10 @@ class BoundProjection:
         value: T = self._cache.get_or_load((self._token, what), load)
         return value
 
+    def known(self, what: str) -> bool:
+        """Return whether a value is cached."""
+        return self._cache.get((self._token, what)) is not None
+
     def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
         """Return a fragment after starting the reads that a take of physical rows needs.
 
