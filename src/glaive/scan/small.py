@@ -38,7 +38,7 @@ from glaive.scan.filter_search import MAX_TAKEN_SHARE, Chunk, Late, Search, Sele
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
-from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, ColumnChunks, FragmentWindows, ScanPart
+from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
 from glaive.types import Int64s
@@ -410,7 +410,7 @@ def cut_into_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[Sca
     projection = run.source.projection
     special = projection.has_extension_types or projection.blob_contents
     suits = not special and suits_bulk_reads(projection.fields)
-    if len(ranges) < MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
+    if len(ranges) < MIN_SMALL_FILES or not suits or not run.is_mapped(ranges):
         return [FragmentWindows(ranges)]
     if ranges is not run.source.snapshot.memo.get(plan_all):
         return _cut(run.source, ranges)
@@ -429,7 +429,7 @@ def _cut(
     first, at, end = 0, 0, len(ranges)
     while at < end:
         files = _run_of_files(source, ranges, at, max_rows)
-        if len(files) >= MIN_RUN_FRAGMENTS:
+        if len(files) >= MIN_SMALL_FILES:
             if first < at:
                 parts.append(FragmentWindows(ranges[first:at]))
             first = at + len(files)

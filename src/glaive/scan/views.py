@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MIN_SMALL_FILES = 4
-"""Minimum number of unopened small files that a take reads in bulk."""
+"""Minimum number of small files that are read in bulk: adjacent in a scan, unopened in a take."""
 
 _MIN_PREFETCHED_ROWS = 2
 """Minimum rows of a take that checks whether files are in memory."""

@@ -32,9 +32,6 @@ R = TypeVar("R")
 ColumnChunks = tuple[int, Iterable[pa.Array]]
 """Index of a column, and some of its chunks."""
 
-MIN_RUN_FRAGMENTS: Final = 8
-"""Minimum adjacent small fragments to read in bulk."""
-
 _INLINE_VALUES: Final = 64 * 1024
 _INLINE_SEARCHED_ROWS: Final = 32 * 1024
 """Maximum values of a scan, and rows of a filtered scan, that run on one thread."""

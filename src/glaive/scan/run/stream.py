@@ -14,14 +14,14 @@ from glaive.file.versions import profile_of
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, ScanPlan, plan_scan, row_bytes, window_rows, windows
-from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
+from glaive.scan.run.parts import FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import MIN_SMALL_FILES, BoundProjection, bare_batch
 
 
 def plan_parts(run: ScanRun, ranges: Sequence[FragmentRows]) -> Sequence[ScanPart]:
     """Cut the plan of an unfiltered scan into parts."""
-    if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
+    if not run.source.projection.plain or len(ranges) < MIN_SMALL_FILES:
         return [FragmentWindows(ranges)]
     from glaive.scan.small import cut_into_parts
 
