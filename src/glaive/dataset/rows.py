@@ -23,7 +23,7 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write
-from glaive.dataset.writing.rules import stored_values
+from glaive.dataset.writing.rules import refuse_given, stored_values
 from glaive.dataset.writing.source import Rows
 from glaive.errors import (
     ColumnNotFoundError,
@@ -299,6 +299,8 @@ def write_relocated(
     rows: Iterable[Rows],
     ids: RelocatedIds,
     options: WriteOptions | None = None,
+    *,
+    inserts: bool = False,
 ) -> list[Fragment]:
     """Write rows into new fragments of a later version.
 
@@ -311,6 +313,8 @@ def write_relocated(
         the other rows.
     options
         Format and locations of the files; default: as for the dataset.
+    inserts
+        Whether there are new rows, which the commit numbers.
 
     Raises
     ------
@@ -320,6 +324,7 @@ def write_relocated(
     manifest = dataset.manifest
     options = options or WriteOptions(mode="append")
     plan = plan_write(dataset.store, manifest.schema, options, manifest)
+    plan = plan.for_moved_rows(inserts=inserts)
     written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
     return with_ids(written, ids)
 
@@ -668,6 +673,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
                     f"updates: {name!r} is a member of a struct; update the whole column instead"
                 )
             raise ColumnNotFoundError.among(name, schema.names, where=dataset.uri)
+        refuse_given(schema, [name])
         if not isinstance(text, str):
             example = repr(str(text)) if isinstance(text, int | float) else "'1' or \"'text'\""
             raise OptionError(

@@ -510,6 +510,7 @@ def write_fragments(
     columns = source if schema is None else schema
     base = dataset_uri.opened.manifest if isinstance(dataset_uri, OpenDataset) else None
     plan = plan_write(store, columns, wanted, base)
+    plan = plan if return_transaction else plan.for_moved_rows()  # fragments carry no numbers
     with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
         fragments = [FragmentMetadata.of(fragment) for fragment in write_files(plan, rows)]
     return _transaction(plan, fragments) if return_transaction else fragments
@@ -520,4 +521,6 @@ def _transaction(plan: WritePlan, fragments: list[FragmentMetadata]) -> Transact
     if not plan.appends:
         bases = plan.options.initial_bases
         operation = LanceOperation.Overwrite(plan.schema, fragments, bases)
-    return Transaction(plan.read_version, operation)
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    properties = dict(plan.recording([rows]).options.transaction_properties)
+    return Transaction(plan.read_version, operation, transaction_properties=properties)

@@ -104,7 +104,7 @@ def check_rules(snapshot: Snapshot) -> None:
     SchemaError
         A row breaks a rule, or an expression is invalid.
     """
-    rules = Rules.of(snapshot.manifest.schema, snapshot.manifest.wire.config)
+    rules = Rules.of_version(snapshot.manifest)
     if rules is not None:
         check_rows(Views(snapshot), rules)
 

@@ -51,6 +51,7 @@ from glaive.io.pool import TASK_BYTES, ordered_map, worker_count
 from glaive.io.store import ObjectStore
 from glaive.options import one_of
 from glaive.process import Origin
+from glaive.table.configuration import IDENTITY
 from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root
 
@@ -407,6 +408,12 @@ def _check_mode(
         raise exists_already(store.uri, base.version)
     if (mode == "merge") != bool(merge_keys):
         raise OptionError("merge_keys: name key columns for mode='merge', and only for it.")
+    for field in () if mode != "merge" or base is None else base.schema.fields:
+        if IDENTITY in field.metadata:
+            raise OptionError(
+                f"mode: a merge of files cannot number rows, and {field.name!r} is an identity "
+                "column. Read the files, and call merge_insert."
+            )
 
 
 def _evolved(dataset: LanceDataset, columns: Reconciled, base: Manifest) -> Manifest:

@@ -49,7 +49,7 @@ from glaive.ingestion.task import (
 from glaive.io.pool import TASK_BYTES, ordered_map
 from glaive.io.store import ObjectStore
 from glaive.options import integer, one_of
-from glaive.table.configuration import DEFAULT, GENERATED
+from glaive.table.configuration import DEFAULT, GENERATED, IDENTITY
 from glaive.table.load import open_version, read_transaction
 from glaive.table.named_jobs import Load, NamedJob, last_load, made_version, search_forgotten
 from glaive.table.operations.overwrite import Append, Overwrite
@@ -299,7 +299,7 @@ def reconcile(
 
 def _has_rule(field: pa.Field[Any] | None) -> bool:
     """Return whether a column of a dataset has a default, or is generated."""
-    keys = (DEFAULT.encode(), GENERATED.encode())
+    keys = (DEFAULT.encode(), GENERATED.encode(), IDENTITY.encode())
     return field is not None and any(key in (field.metadata or {}) for key in keys)
 
 
@@ -638,9 +638,13 @@ def plan_ingest(
         piece for file in sources.files for piece in sources.source_format.pieces(file, task_bytes)
     )
     schema = sources.columns.schema
+    groups = list(_grouped(pieces, task_bytes))
+    alone, given = len(groups) == 1, (aside, job, journal, expectations)
     tasks = tuple(
-        IngestTask(group, sources.source_format, schema, write, aside, job, journal, expectations)
-        for group in _grouped(pieces, task_bytes)
+        IngestTask(
+            group, sources.source_format, schema, write.for_task(None if alone else at), *given
+        )
+        for at, group in enumerate(groups)
     )
     return IngestPlan(tasks, write, aside, job)
 
@@ -691,8 +695,11 @@ def commit_ingest(
     fragments = written_fragments(results)
     version = plan.write.read_version
     if fragments or not plan.write.appends or plan.load is not None:
+        tasks = len(results) if len(results) > 1 else None
+        rows = [written_fragments([result]).row_count for result in results]
+        write = plan.write.recording(rows, tasks=tasks)
         with committing(plan, version):
-            made = commit_plan(plan.write, fragments, once=JOB)
+            made = commit_plan(write, fragments, once=JOB)
             version = version_of(plan, made)
         kept_up(plan.write, made)
     return acknowledged(plan, results, version=version, rows=fragments.row_count, files=files)

@@ -768,4 +768,5 @@ def _form(plan: WritePlan) -> str:
         (entry.id, entry.name, entry.logical_type, entry.nullable) for entry in plan.schema.walk()
     ]
     items = [(number, values.to_pylist()) for number, values in sorted(plan.dictionaries.items())]
-    return repr((f"{plan.version}", columns, sorted(plan.blobs.bases.items()), items))
+    numbers = () if plan.rules is None else (plan.rules.numbers, plan.rules.task)
+    return repr((f"{plan.version}", columns, sorted(plan.blobs.bases.items()), items, *numbers))

@@ -377,6 +377,21 @@ def _literal(words: Words, at: int) -> Ends:
         yield at + 1, words.words[at].text
 
 
+def _integer(words: Words, at: int) -> Ends:
+    minus = words.is_word(at, "-")
+    for stop, text in _literal(words, at + minus):
+        if text.isdecimal():
+            yield stop, -int(text) if minus else int(text)
+
+
+def _sequence(words: Words, at: int) -> Ends:
+    """Yield the options of an identity column: ``(START WITH 10 INCREMENT BY 5)``."""
+    for stop, text in _bracketed(words, at):
+        found = matched("(START [WITH] {start}|INCREMENT [BY] {step})*", Words.of(text))
+        if found is not None:
+            yield stop, {key: found[key] for key in ("start", "step") if key in found}
+
+
 def _properties(words: Words, at: int) -> Ends:
     """Yield strings by key: ``('a' = '1', b = 2, c '3')``; empty for keys without a value."""
     for stop, texts in _list(words, at):
@@ -432,6 +447,9 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "expression": _text,
     "default": _text,
     "generated": _bracketed,
+    "sequence": _sequence,
+    "start": _integer,
+    "step": _integer,
     "check": _bracketed,
     "assignments": _assignments,
     "query": _query,

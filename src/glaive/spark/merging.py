@@ -40,6 +40,7 @@ from glaive.dataset.tasks import FragmentRange, commit_operation, opened_at
 from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rules import numbered
 from glaive.errors import SchemaError
 from glaive.format.fragment import DataFile, Fragment, FragmentList
 from glaive.format.manifest import Feature
@@ -50,7 +51,8 @@ from glaive.spark.cast import conform
 from glaive.spark.frame import BATCH_ROWS
 from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
-from glaive.table.configuration import GENERATED
+from glaive.spark.writer import partition_id
+from glaive.table.configuration import GENERATED, Rules
 from glaive.table.operations.update import Update, encode_offsets
 
 if TYPE_CHECKING:
@@ -178,7 +180,8 @@ class _Run:
         options = WriteOptions(mode="append", compression="balanced")
         plan = plan_write(opened.store, manifest.schema, options, manifest)
         self.opened, self.clauses, self.primary_key = opened, task.clauses, task.primary_key
-        self.updated, self.inserted = FragmentWriter(plan), FragmentWriter(plan)
+        self.updated = FragmentWriter(plan.for_moved_rows())
+        self.inserted = FragmentWriter(plan.for_task(partition_id()))
         self.ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
         self.keys = InsertedKeys.of(manifest.schema, task.primary_key)
         self.old: dict[int, OldValues] = {}
@@ -550,7 +553,10 @@ def commit_merge(
     keys = _inserted_keys(parts)
     new = FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)])
     operation = relocating(opened, deleted, new, keys)
-    properties = job.recording(**counts)
+    properties, inserted = job.recording(**counts), [part.inserted.row_count for part in parts]
+    if any(inserted):
+        rules = Rules.of_version(opened.manifest)
+        properties |= numbered(rules, inserted, tasks=len(parts))
     return commit_operation(opened, operation, properties=properties, once=job.once), None
 
 

@@ -60,6 +60,7 @@ from glaive.spark.writer import (
     FragmentsWritten,
     LanceArrowWriter,
     WriteJob,
+    recording,
     refuse_missing_files,
     written_fragments,
 )
@@ -140,6 +141,7 @@ def upsert(
     keys: Sequence[str],
     order_by: str | None,
     transaction: AppTransaction,
+    columns: Sequence[str],
 ) -> None:
     """Merge rows into a dataset as one transaction, unless it was applied before.
 
@@ -152,6 +154,8 @@ def upsert(
     order_by
         Of rows with the same keys, keep the row with the highest value of this column. Of equal
         values keep the last row. Null is below all values. ``None`` if keys never repeat.
+    columns
+        The columns to merge.
 
     Raises
     ------
@@ -165,14 +169,16 @@ def upsert(
         condition = f"target.{column} is null or source.{column} >= target.{column}"
     merge = dataset.merge_insert(keys).when_matched_update_all(condition)
     merge.when_not_matched_insert_all().transaction_properties(transaction.properties)
-    merge.execute(_rows(staged, kept))
+    merge.execute(_rows(staged, kept, columns))
 
 
-def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchReader:
+def _rows(
+    staged: Views, kept: np.ndarray[Any, Any] | None, columns: Sequence[str]
+) -> pa.RecordBatchReader:
     """Return all rows, or the rows at ascending positions."""
     if kept is None:
-        return Scanner.of(staged).to_reader()
-    view = staged.take(None)
+        return Scanner.of(staged, columns=list(columns)).to_reader()
+    view = staged.take(tuple(columns))
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(kept), BATCH_ROWS):
@@ -235,6 +241,7 @@ class BatchWritten(FragmentsWritten):
 
     read: VersionIdentity | None
     columns: str
+    numbers: tuple[tuple[str, int], ...] = ()
 
 
 class LanceStreamWriter(DataSourceStreamArrowWriter):
@@ -270,7 +277,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         message = LanceArrowWriter(self.job).write(iterator)
         assert isinstance(message, FragmentsWritten)  # noqa: S101  # for the type checker
         plan = self.job.plan
-        return BatchWritten(message.fragments, plan.identity, _columns(plan.schema))
+        numbers = () if plan.rules is None else plan.rules.numbers
+        return BatchWritten(message.fragments, plan.identity, _columns(plan.schema), numbers)
 
     @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -299,7 +307,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if self.options.merge_keys:
             self._merge(plan, fragments, transaction)
         else:
-            kept_up(plan, commit_plan(_with_properties(plan, transaction), fragments))
+            plan = recording(_with_properties(plan, transaction), messages)
+            kept_up(plan, commit_plan(plan, fragments))
         self._compact()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -356,7 +365,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
                 f"for version {number}. Start the query again: it repeats the "
                 "batch"
             )
-        return replace(plan, read_version=number, identity=read, base=None)
+        rules = plan.rules and replace(plan.rules, numbers=written[0].numbers)
+        return replace(plan, read_version=number, identity=read, base=None, rules=rules)
 
     def _merge(self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction) -> None:
         if self._newest() is None:
@@ -364,7 +374,10 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         newest = open_latest(plan.store)
         staged = staged_rows(plan, fragments, newest.wire.base_paths)
         keys, order_by = self.options.merge_keys, self.options.merge_order_by
-        upsert(LanceDataset.of(plan.store, newest), staged, keys, order_by, transaction)
+        given, rules = self.job.columns.names, plan.rules
+        numbered = {name for name, _ in rules.numbers if name not in given} if rules else ()
+        columns = [name for name in plan.schema.names if name not in numbered]
+        upsert(LanceDataset.of(plan.store, newest), staged, keys, order_by, transaction, columns)
         discard_fragments(plan, fragments)
 
     def _compact(self) -> None:

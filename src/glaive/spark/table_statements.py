@@ -40,7 +40,7 @@ from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter
 from glaive.spark.row_statements import rows_of
 from glaive.spark.types import stored_schema, to_spark
-from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED
+from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, IDENTITY, IdentityGenerator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,10 +51,11 @@ CLUSTER_KEYS: Final = "glaive.cluster_by"
 """The entry of a table's configuration with the columns of ``CLUSTER BY``."""
 
 
-_UNKNOWN: Final = {"PRIMARY", "FOREIGN", "REFERENCES", "IDENTITY", "CONSTRAINT", "CHECK"}
+_UNKNOWN: Final = {"PRIMARY", "FOREIGN", "REFERENCES", "CONSTRAINT", "CHECK"}
 
 _COLUMN: Final = (
-    "{name} {type} (NOT NULL|DEFAULT {default}|GENERATED ALWAYS AS {generated}|COMMENT {text})*"
+    "{name} {type} (NOT NULL|DEFAULT {default}|GENERATED ALWAYS AS {generated}|GENERATED "
+    "(ALWAYS|BY DEFAULT) AS IDENTITY [{sequence}]|COMMENT {text})*"
 )
 
 
@@ -74,6 +75,9 @@ def _fields(texts: Sequence[str]) -> StructType:
         kind = DataType.fromDDL(found["type"])
         keys = {"comment": "text", DEFAULT: "default", GENERATED: "generated"}
         metadata = {key: found[slot] for key, slot in keys.items() if slot in found}
+        if "IDENTITY" in found:
+            given = IdentityGenerator(**found.get("sequence", {}), always="BY" not in found)
+            metadata[IDENTITY] = given.text
         fields.append(StructField(found["name"], kind, "NOT" not in found, metadata))
     return StructType(fields)
 
@@ -216,10 +220,10 @@ def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
     columns = _fields(found["definitions"] if "definitions" in found else found["definition"])
     for field in columns:
-        if field.metadata.keys() & {DEFAULT, GENERATED}:
+        if field.metadata.keys() & {GENERATED, IDENTITY}:
             raise SchemaError(
-                f"column {field.name!r}: rows of the table get null. Add it without DEFAULT and "
-                "GENERATED, then write ALTER COLUMN … SET DEFAULT, or call alterColumn"
+                f"column {field.name!r}: rows of the table get null. Add it without GENERATED, "
+                "set its values, then call alterColumn"
             )
         if not field.nullable:
             raise SchemaError(

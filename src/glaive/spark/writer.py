@@ -585,7 +585,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
         """
         with in_task(self.job.release):
             keys: list[pa.Table] = []
-            fragments = write_rows(self.job, iterator, keys)
+            job = replace(self.job, plan=self.job.plan.for_task(partition_id()))
+            fragments = write_rows(job, iterator, keys)
             return KeysWritten(fragments, *keys) if keys else FragmentsWritten(fragments)
 
     @without_inner_frames
@@ -595,6 +596,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         if job.applied:
             return
         fragments = written_fragments(messages)
+        job = replace(job, plan=recording(job.plan, messages))
         refuse_missing_files(job.plan, fragments)
         if job.replace_where is not None or (job.replace_using and fragments):
             if not _is_committed(job):
@@ -621,6 +623,18 @@ class LanceArrowWriter(DataSourceArrowWriter):
             return
         if not _is_committed(job):
             discard_fragments(job.plan, fragments)
+
+
+def partition_id() -> int | None:
+    """Return the number of the task of Spark that this process runs, if any."""
+    context = TaskContext.get()
+    return None if context is None else context.partitionId()
+
+
+def recording(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> WritePlan:
+    """Return the plan of a commit of tasks, which may have numbered rows."""
+    rows = [written_fragments([message]).row_count for message in messages]
+    return plan if plan.rules is None else plan.recording(rows, tasks=len(messages))
 
 
 def write_rows(

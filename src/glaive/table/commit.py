@@ -57,7 +57,7 @@ from glaive.table.load import (
     read_transaction,
     replaced,
 )
-from glaive.table.named_jobs import CommitMarks, is_mark
+from glaive.table.named_jobs import CommitMarks, Numbered, is_mark
 from glaive.table.operations.create_index import after_merge
 from glaive.table.operations.overwrite import Append, appended_files
 from glaive.table.operations.update_config import UpdateConfig
@@ -413,6 +413,11 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
                 "Commit it separately."
             )
         fragments += operation.fragments
+        if Numbered.of(properties) and Numbered.of(transaction.properties):
+            raise UnsupportedFeatureError(
+                f"transaction {number} of the batch has values of an identity column, and so has "
+                "an earlier one. Commit them separately."
+            )
         properties.update(transaction.properties)
     with refuse_half_characters("uuid of a transaction"):
         uuid = uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))

@@ -8,21 +8,24 @@ Specification: "Update config" in ``docs/format``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError, SchemaError
 from glaive.format.field import Field, check_primary_key
 from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.checksums import checksum_function, writes_checksums
 from glaive.io.store import BytesLike, ObjectStore
+from glaive.process import random_bytes
 
 UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
@@ -189,6 +192,66 @@ GENERATED: Final = "glaive.generated"
 """Key of a field's metadata: the expression that computes the column from others."""
 
 
+IDENTITY: Final = "glaive.identity"
+"""Key of a field's metadata: JSON with the values of :class:`IdentityGenerator`."""
+
+NEXT_NUMBER: Final = "glaive.identity.next:"
+"""Prefix of keys of the table metadata, before the id of an :class:`IdentityGenerator`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityGenerator:
+    """How commits number the rows that lack a value: row ``n`` gets ``start + n * step``.
+
+    Parameters
+    ----------
+    start, step
+        The first value, and the difference to the next one.
+    always
+        Whether to refuse values that users give.
+    id
+        Names the next row to number in the table metadata.
+    """
+
+    start: int = 1
+    step: int = 1
+    always: bool = True
+    id: str = ""
+
+    @classmethod
+    def of(cls, field: Field) -> Self | None:
+        """Return how a column is numbered, if it is.
+
+        Raises
+        ------
+        SchemaError
+            The metadata is invalid, or the type of the column is not ``int64``.
+        """
+        text = field.metadata.get(IDENTITY)
+        if text is None:
+            return None
+        try:
+            made = cls(**json.loads(text))
+            kinds = (int, int, bool, str)
+            given = (made.start, made.step, made.always, made.id)
+            valid = tuple(map(type, given)) == kinds and made.step != 0
+        except (TypeError, ValueError):
+            valid = False
+        if not valid or field.logical_type != "int64":
+            raise SchemaError(
+                f"column {field.name!r}: its {IDENTITY} {text!r:.80} is invalid for the type "
+                f"{field.logical_type}. Use int64, and text such as "
+                '{"start": 1, "step": 1, "always": true}.'
+            )
+        return made
+
+    @property
+    def text(self) -> str:
+        """The metadata of the field."""
+        values = {"start": self.start, "step": self.step, "always": self.always, "id": self.id}
+        return json.dumps(values)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of a table; can be pickled.
@@ -199,20 +262,72 @@ class Rules:
         All columns of the table.
     checks
         Names and expressions of constraints.
+    numbers
+        For each identity column the number of the next row; empty for rows that have values.
+    task
+        The task of a job that numbers its rows among others; ``None`` for a writer alone.
+    moved
+        Whether rows that have the column keep their numbers, as moved rows do.
     """
 
     schema: LanceSchema
     checks: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
+    task: int | None = None
+    moved: bool = False
 
     @classmethod
-    def of(cls, schema: LanceSchema, config: Mapping[str, str]) -> Rules | None:
-        """Return the rules of a table with this schema and configuration, if it has any."""
+    def of_version(cls, version: Manifest) -> Rules | None:
+        """Return the rules of a version, if it has any."""
+        return cls.of(version.schema, version.wire.config, version.wire.table_metadata)
+
+    @classmethod
+    def of(
+        cls, schema: LanceSchema, config: Mapping[str, str], metadata: Mapping[str, str]
+    ) -> Rules | None:
+        """Return the rules of a table with this schema, configuration and metadata, if any."""
         checks = tuple(
             (key.removeprefix(CONSTRAINT), text)
             for key, text in config.items()
             if key.startswith(CONSTRAINT)
         )
-        return cls(schema, checks) if checks or _has_values(schema) else None
+        if not checks and not _has_values(schema):
+            return None
+        found = ((field.name, IdentityGenerator.of(field)) for field in schema.fields)
+        numbers = tuple(
+            (name, next_number(metadata, identity.id))
+            for name, identity in found
+            if identity is not None
+        )
+        return cls(schema, checks, numbers)
+
+
+def with_identity(field: Field) -> Field:
+    """Return a column of a new schema; if it is numbered, with an id of its numbers."""
+    identity = IdentityGenerator.of(field)
+    if identity is None or identity.id:
+        return field
+    text = replace(identity, id=random_bytes(8).hex()).text
+    return replace(field, metadata={**field.metadata, IDENTITY: text.encode()})
+
+
+def next_number(metadata: Mapping[str, str], identity: str) -> int:
+    """Return the number of the next row of an identity column, from the table metadata.
+
+    Raises
+    ------
+    CorruptFileError
+        The entry is invalid.
+    """
+    text = metadata.get(NEXT_NUMBER + identity, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise CorruptFileError(
+            "number of the next row in the table metadata",
+            expected="a number",
+            found=f"{text!r:.60}",
+            where=f"the entry {NEXT_NUMBER}{identity}",
+        )
+    return int(text)
 
 
 @lru_cache(maxsize=64)  # repeated appends have the same schema
@@ -222,7 +337,7 @@ def _has_values(schema: LanceSchema) -> bool:
 
 def has_value(field: Field) -> bool:
     """Return whether rows may lack a column because a rule gives its values."""
-    return DEFAULT in field.metadata or GENERATED in field.metadata
+    return not field.metadata.keys().isdisjoint((DEFAULT, GENERATED, IDENTITY))
 
 
 # --- Set the schema of a manifest -------------------------------------------------------

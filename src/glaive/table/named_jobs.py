@@ -11,14 +11,16 @@ Specification: "Transaction" in ``docs/format``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError, OptionError
+from glaive.errors import CommitConflictError, CorruptFileError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
+from glaive.table.configuration import NEXT_NUMBER, next_number
 from glaive.table.load import find_transaction
 
 # --- Transactions of applications that a dataset has applied ----------------------------
@@ -200,16 +202,72 @@ def last_load(manifest: Manifest | None) -> str:
     return "" if manifest is None else str(manifest.wire.table_metadata.get(_LAST_LOAD, ""))
 
 
+_NUMBERED: Final = "glaive.identity"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The rows that a commit numbers, for each identity column: the next row before and after.
+
+    Two commits that began with the same row gave it the same value, so one of them fails.
+    """
+
+    rows: Mapping[str, tuple[int, int]]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Properties of the transaction to commit."""
+        return {_NUMBERED: json.dumps(self.rows)} if self.rows else {}
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self | None:
+        """Return the numbered rows of a transaction with these properties, if any."""
+        text = properties.get(_NUMBERED)
+        return None if text is None else cls(json.loads(text))
+
+    def is_applied(self, manifest: Manifest) -> bool:  # as of other marks
+        """Return False: the same rows can be numbered again."""
+        return False
+
+    def record(self, wire: table_pb2.ManifestOutline) -> None:
+        """Record the next rows in a version that is being made.
+
+        Raises
+        ------
+        CommitConflictError
+            Another commit has numbered rows since.
+        """
+        for key, (first, following) in self.rows.items():
+            found = next_number(wire.table_metadata, key)
+            if found != first:
+                raise CommitConflictError(
+                    f"another writer has committed values of the identity column since: the next "
+                    f"row is number {found}, and these rows begin with {first}. Nothing was "
+                    "committed; read the newest version and write the rows again.",
+                    version=wire.version - 1,
+                )
+            wire.table_metadata[NEXT_NUMBER + key] = str(following)
+
+
+def keep_numbers(wire: table_pb2.ManifestOutline, newest: Manifest) -> None:
+    """Number rows of an older version, or of a branch, after all rows of the newest version."""
+    for key in newest.wire.table_metadata:
+        if key.startswith(NEXT_NUMBER):
+            token = key.removeprefix(NEXT_NUMBER)
+            both = wire.table_metadata, newest.wire.table_metadata
+            wire.table_metadata[key] = str(max(next_number(one, token) for one in both))
+
+
 @dataclass(frozen=True, slots=True)
 class CommitMarks:
     """The marks that a commit records in the table metadata, so that it is made once."""
 
-    marks: tuple[AppTransaction | NamedJob | Load, ...]
+    marks: tuple[AppTransaction | NamedJob | Load | Numbered, ...]
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Self:
         """Return the marks of a transaction with these properties."""
-        found = (kind.of(properties) for kind in (AppTransaction, NamedJob, Load))
+        found = (kind.of(properties) for kind in (AppTransaction, NamedJob, Load, Numbered))
         return cls(tuple(mark for mark in found if mark is not None))
 
     def are_applied(self, manifest: Manifest) -> bool:
@@ -224,7 +282,7 @@ class CommitMarks:
 
 def is_mark(key: str) -> bool:
     """Return whether a key of the table metadata is such a mark."""
-    return key == _LAST_LOAD or key.startswith((LAST, _MADE))
+    return key == _LAST_LOAD or key.startswith((LAST, _MADE, NEXT_NUMBER))
 
 
 def made_version(manifest: Manifest, job: str) -> int | None:

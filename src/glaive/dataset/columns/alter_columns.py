@@ -40,7 +40,7 @@ from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.process import DATASETS, emit
 from glaive.scan.views import Views
-from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, Rules
+from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, IDENTITY, Rules
 from glaive.table.index_coverage import parts_of
 from glaive.table.operations.merge import Project
 from glaive.types import FormatVersion
@@ -125,6 +125,9 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
         )
     used = [schema.find(changes.paths[one])[0].name for one in (*changes.names, *changes.types)]
     refuse_ruled(dataset.manifest, used, "renamed or cast", own=False)
+    for number in changes.types:
+        if (at := schema.field_by_id(number)).metadata.keys() & {IDENTITY}:
+            raise SchemaError(f"identity column {at.name!r} cannot be cast. Keep its type bigint.")
     if changes.rules and (changes.names or changes.types):
         raise OptionError(
             "alter_columns: default and generated cannot be set in the same call as name and "

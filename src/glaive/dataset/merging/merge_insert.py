@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 import pyarrow as pa
 
 from glaive.config import memory_size, settings
-from glaive.dataset.merging.rows import bind_condition, is_complete, kept_columns, merge
+from glaive.dataset.merging.rows import (
+    bind_condition,
+    is_complete,
+    kept_columns,
+    merge,
+    merged_numbers,
+)
 from glaive.dataset.merging.source import (
     MergeClauses,
     MergeSource,
@@ -311,7 +317,8 @@ class MergeInsertBuilder:
                 if transaction is not None and transaction.is_applied(at.manifest):
                     return at.manifest, dict.fromkeys(_COUNTS, 0)
                 operation, counts = merge(at, self._clauses, source)
-                made = commit_operation(at, operation, properties=self._properties, once=JOB)
+                properties = {**self._properties, **merged_numbers(at, counts)}
+                made = commit_operation(at, operation, properties=properties, once=JOB)
                 return made, counts
 
             return with_retries(
@@ -333,7 +340,9 @@ class MergeInsertBuilder:
         opened = self._dataset.opened
         with self._read(data_obj, schema) as source:
             operation, counts = merge(opened, self._clauses, source)
-        return Transaction(opened.manifest.version, public_operation(operation)), counts
+        made = Transaction(opened.manifest.version, public_operation(operation))
+        made.transaction_properties = merged_numbers(opened, counts)
+        return made, counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
         """Describe the steps of the merge, the last step first.

@@ -53,7 +53,7 @@ from glaive.dataset.rows import (
     write_relocated,
 )
 from glaive.dataset.writing.conform import conform
-from glaive.dataset.writing.rules import refuse_ruled
+from glaive.dataset.writing.rules import numbered, refuse_ruled
 from glaive.errors import OptionError, SchemaError
 from glaive.expr.bind import check_column_texts
 from glaive.expr.coerce import is_list
@@ -69,7 +69,7 @@ from glaive.scan.options import Meter
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
 from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
-from glaive.table.configuration import GENERATED, has_value
+from glaive.table.configuration import GENERATED, Rules, has_value
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
 
@@ -483,6 +483,12 @@ def merge(
     return run.replaced() if clauses.mode == "rewrite_columns" else run.rewritten()
 
 
+def merged_numbers(dataset: OpenedVersion, counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the properties of the commit of a merge, which numbers inserted rows."""
+    rows = counts["num_inserted_rows"]
+    return numbered(Rules.of_version(dataset.manifest), [rows]) if rows else {}
+
+
 def relocating(
     opened: OpenedVersion, deleted: DeletedRows, new: Sequence[Fragment], keys: InsertedKeys | None
 ) -> Update:
@@ -704,7 +710,8 @@ class _Merge:
 
         dataset = self.dataset
         bases = [base.path for base in dataset.manifest.base_paths.values()]
-        return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
+        options, inserts = self.clauses.options(bases), self.clauses.insert
+        return write_relocated(dataset, parts(), self.ids, options, inserts=inserts)
 
     def _updated(self, block: _Block) -> Iterator[pa.Table]:
         """Yield updated rows, in the order of the source."""

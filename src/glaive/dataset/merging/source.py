@@ -30,6 +30,7 @@ from glaive.arrow.conditions import IsOneOf, python_values
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform, match_schema
 from glaive.dataset.writing.plan import WriteOptions
+from glaive.dataset.writing.rules import refuse_given
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.encodings.predicate import integer_ranges
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
@@ -488,6 +489,8 @@ def check_source(
     present = LanceSchema(
         tuple(field for field in schema.fields if field.name in given), schema.metadata
     )
+    if clauses.insert or clauses.update:
+        refuse_given(schema, given if clauses.insert else given.difference(clauses.on))
     if clauses.insert:
         needed = [one for one in schema.fields if not (one.nullable or has_value(one))]
         missing = [one.name for one in needed if one.name not in given]

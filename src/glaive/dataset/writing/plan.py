@@ -52,6 +52,7 @@ from glaive.table.configuration import (
     span_text,
     string_map,
     wants_checksums,
+    with_identity,
 )
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
@@ -431,6 +432,27 @@ class WritePlan:
 
         return {EVERY: {"compression": compression}, **(given or {})}
 
+    def for_task(self, task: int | None) -> WritePlan:
+        """Return the plan for one of the tasks of a job, which number their rows."""
+        return replace(self, rules=None if self.rules is None else replace(self.rules, task=task))
+
+    def for_moved_rows(self, *, inserts: bool = False) -> WritePlan:
+        """Return the plan for rows that have their numbers, and perhaps (``inserts``) new rows."""
+        if self.rules is None:
+            return self
+        numbers = self.rules.numbers if inserts else ()
+        return replace(self, rules=replace(self.rules, numbers=numbers, moved=True))
+
+    def recording(self, rows: Sequence[int], *, tasks: int | None = None) -> WritePlan:
+        """Return the plan of a commit that records which numbers the rows of each task have."""
+        if self.rules is None:
+            return self
+        from glaive.dataset.writing.rules import numbered
+
+        properties = numbered(self.rules, rows, tasks=tasks)
+        given = {**properties, **self.options.transaction_properties}
+        return replace(self, options=replace(self.options, transaction_properties=given))
+
     @property
     def profile(self) -> Profile:
         """The profile of the format version."""
@@ -524,13 +546,13 @@ def plan_write(
 def _rules(schema: LanceSchema, options: WriteOptions, base: Manifest | None) -> Rules | None:
     """Return the rules for rows of these columns."""
     if base is None:
-        return Rules.of(schema, {})
+        return Rules.of(schema, {}, {})
     whole = schema
     if options.mode == "append":
         given = schema.by_name
         fields = tuple(given.get(field.name, field) for field in base.schema.fields)
         whole = base.schema if fields == base.schema.fields else replace(schema, fields=fields)
-    rules = Rules.of(whole, base.wire.config)
+    rules = Rules.of(whole, base.wire.config, base.wire.table_metadata)
     if rules is not None:
         from glaive.dataset.writing.rules import BoundRules
 
@@ -591,6 +613,7 @@ def _with_ids(
     if any(map(has_value, schema.fields)):
         from glaive.dataset.writing.rules import check_values
 
+        schema = replace(schema, fields=tuple(map(with_identity, schema.fields)))
         check_values(schema)
     return schema
 

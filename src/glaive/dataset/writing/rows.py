@@ -22,7 +22,7 @@ from glaive.dataset.version import (
     warn_deprecated,
 )
 from glaive.dataset.writing.conform import match_schema
-from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import DatasetBasePath, WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.source import read_source
 from glaive.errors import (
@@ -248,8 +248,15 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
     schema = match_schema(plan.schema.to_arrow(), base.schema, where=where)
     written = {(field.id, field.name, field.logical_type) for field in plan.schema.walk()}
     needed = {(field.id, field.name, field.logical_type) for field in schema.walk()}
-    if written != needed or not all(
-        base.schema.field_by_id(field.id).nullable for field in plan.schema.walk() if field.nullable
+    numbers = plan.rules is not None and plan.rules.numbers
+    if (
+        written != needed
+        or numbers
+        or not all(
+            base.schema.field_by_id(field.id).nullable
+            for field in plan.schema.walk()
+            if field.nullable
+        )
     ):
         raise CommitConflictError(
             f"{where} was created by another writer while these rows were written, with another "
@@ -260,7 +267,7 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
 
 
 def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manifest:
-    options = plan.options
+    options = plan.recording([fragments.row_count]).options
     properties = dict(options.transaction_properties)
     if options.commit_message is not None:
         properties[LANCE_COMMIT_MESSAGE_KEY] = options.commit_message
@@ -307,6 +314,9 @@ def version_read(plan: WritePlan) -> Manifest | None:
         raise replaced(plan.store, plan.read_version)
     return there
 
+
+_MAX_NUMBERINGS: Final = 20
+"""Number of times that rows are written again, if other writers number theirs first."""
 
 _PLACE = (
     "storage_options",
@@ -377,11 +387,22 @@ def write_rows(
         where = os.fspath(uri)
     emit(DATASETS, event="writing", uri=store.uri, mode=wanted.mode.capitalize())
     plan = plan_write(store, columns, wanted, None if opened is None else opened.manifest)
-    with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
-        written = write_fragments(plan, rows)
-    if written and not plan.schema.fields:
-        raise SchemaError("the rows have no columns. Give them at least one")
-    manifest = kept_up(plan, commit_plan(plan, written))
+    for attempt in range(_MAX_NUMBERINGS + 1):
+        with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
+            written = write_fragments(plan, rows)
+        if written and not plan.schema.fields:
+            raise SchemaError("the rows have no columns. Give them at least one")
+        try:
+            made = commit_plan(plan, written)
+            break
+        except CommitConflictError as error:
+            renumbers = error.retryable and plan.appends and plan.rules and plan.rules.numbers
+            is_kept = isinstance(data, pa.Table | pa.RecordBatch | Mapping | list)
+            if not (renumbers and is_kept) or attempt == _MAX_NUMBERINGS:
+                raise
+            discard_fragments(plan, written)
+            plan, rows = plan_write(store, columns, wanted), read_source(data, schema)[1]
+    manifest = kept_up(plan, made)
     unsaid = access_of(store).external is None
     if unsaid and wanted.blobs.outside_bases and not plan.appends:
         # The caller has allowed all external blobs of the rows.

@@ -1,4 +1,4 @@
-"""Rules of a table: ``CHECK`` constraints, defaults and generated columns.
+"""Rules of a table: ``CHECK`` constraints, defaults, generated and identity columns.
 
 Constraints are entries of the configuration, rules of a column are metadata of its field, so other
 libraries keep them. :class:`glaive.dataset.writing.fragments.FragmentWriter` applies the rules to
@@ -7,12 +7,14 @@ the rows of all writers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from glaive.arrow.chunked import batch_parts, dictionary_encoded
 from glaive.arrow.conditions import python_rows
@@ -31,16 +33,17 @@ from glaive.expr.filters import (
     is_volatile,
     refuse_blob_uses,
 )
-from glaive.format.field import Field
+from glaive.format.field import Field, quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
-from glaive.table.configuration import DEFAULT, GENERATED, Rules
+from glaive.table.configuration import DEFAULT, GENERATED, IdentityGenerator, Rules
+from glaive.table.named_jobs import Numbered
 
 
 def user_of(rules: Rules, names: Iterable[str], *, own: bool) -> str | None:
     """Return the first constraint or generated column that uses one of some columns.
 
-    ``own``: or a generated column among these columns.
+    ``own``: or a generated or identity column among these columns.
     """
     bound, wanted = BoundRules(rules), set(names)
     for title, test in bound.checks:
@@ -49,7 +52,8 @@ def user_of(rules: Rules, names: Iterable[str], *, own: bool) -> str | None:
     for name, value in bound.generated.items():
         if wanted & _tops(value) or (own and name in wanted):
             return f"generated column {name!r}"
-    return None
+    named = wanted & bound.identities.keys() if own else ()
+    return f"identity column {min(named)!r}" if named else None
 
 
 def _tops(bound: Filter | Value) -> set[str]:
@@ -76,7 +80,13 @@ class BoundRules:
     def __init__(self, rules: Rules, written: LanceSchema | None = None) -> None:
         self._schema = rules.schema
         self._written = (written or rules.schema).to_arrow()
-        self._rows = 0
+        self._rules, self._rows, self._numbers = rules, 0, dict(rules.numbers)
+        self._given = dict.fromkeys(self._numbers, 0)
+        found = ((field.name, IdentityGenerator.of(field)) for field in self._schema.fields)
+        self.identities = {name: one for name, one in found if one is not None}
+        self._strict = [
+            self._identity_check(name, stored=written is None) for name in self.identities
+        ]
         self.checks = [
             (f"CHECK constraint {name!r} ({text})", self._check(name, text))
             for name, text in rules.checks
@@ -93,6 +103,16 @@ class BoundRules:
                 f"CHECK constraint {name!r} of the table: {error} Remove it with "
                 f"drop_constraint({name!r}), or restore the columns that it needs."
             ) from error
+
+    def _identity_check(self, name: str, *, stored: bool) -> tuple[str, Filter]:
+        """Return the filter of values that no commit gave: nulls, and later numbers if stored."""
+        column, identity = quoted_name(name), self.identities[name]
+        text, given = f"{column} IS NULL", self._numbers.get(name)
+        if stored and identity.always and given is not None:
+            low, high = identity.start, identity.start + (given - 1) * identity.step
+            low, high = (low, high) if identity.step > 0 else (high, low)
+            text += f" OR {column} < {low} OR {column} > {high}"
+        return f"identity column {name!r}", bind_filter(text, self._schema)
 
     def _values(self, key: str) -> dict[str, Value]:
         found = dict[str, Value]()
@@ -112,6 +132,7 @@ class BoundRules:
         """The columns that constraints and generated columns use."""
         used = {name for _, test in self.checks for name in _tops(test)}
         used |= {name for made, value in self.generated.items() for name in (made, *_tops(value))}
+        used |= self.identities.keys()
         return [name for name in self._schema.names if name in used]
 
     def applied(self, rows: Rows) -> Rows:
@@ -128,14 +149,44 @@ class BoundRules:
             if name not in given and name in self._written.names:
                 table = self._with(table, name, value)
         computed = [name for name in self.generated if name not in given]
-        kept = [field for field in self._written if field.name not in computed]
+        later = {*computed, *(self.identities.keys() - given if self._numbers else ())}
+        kept = [field for field in self._written if field.name not in later]
         fitted: Any = conform(table, pa.schema(kept))
+        for name in self._numbers:
+            fitted = self._numbered(fitted, name)
         for name in computed:
             fitted = self._with(fitted, name, self.generated[name])
         fitted = fitted.select(self._written.names)
         self.check(fitted)
         result: Rows = fitted
         return result
+
+    def _numbered(self, table: pa.Table, name: str) -> pa.Table:
+        """Give the rows that lack a value of an identity column their numbers."""
+        identity, rows = self.identities[name], table.num_rows
+        given = table.column(name) if name in table.schema.names else None
+        if given is not None and self._rules.moved:
+            return table
+        if given is not None and given.null_count < rows and identity.always:
+            raise always_generated(name)
+        start = self._given[name]
+        self._given[name] += rows
+        places = places_of(np.arange(start, start + rows), self._rules.task)
+        first = identity.start + identity.step * self._numbers[name]
+        last = first + identity.step * int(places.max(initial=0))
+        if abs(last) >= 1 << 63:
+            raise SchemaError(
+                f"identity column {name!r} has no number for {rows:,} rows: {last} exceeds its "
+                "type. Choose a column with another start or step."
+            )
+        numbers: Any = pa.array(first + identity.step * places, pa.int64())
+        field = self._schema.by_name[name].to_arrow()
+        if given is None:
+            return table.append_column(field, pa.chunked_array([numbers], field.type))
+        if given.null_count:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, field, pc.coalesce(given, numbers))
+        return table
 
     def _with(self, table: pa.Table, name: str, value: Value) -> pa.Table:
         field = self._schema.by_name[name]
@@ -163,7 +214,7 @@ class BoundRules:
             The message names the rule and the row.
         """
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        for title, test in self.checks:
+        for title, test in (*self.checks, *self._strict):
             self._refuse(title, table, test, test.mask)
         for name, value in self.generated.items():
             if name in table.schema.names:
@@ -203,6 +254,52 @@ def _differs(value: Value, field: Field, batch: pa.RecordBatch) -> Any:
         for part in batch_parts(lambda part: part, batch)
     ]
     return pa.concat_arrays(flags)
+
+
+# --- Numbers of rows --------------------------------------------------------------------
+# The writers of a job do not know how many they are. So each task has places of its own: blocks
+# of rows on levels. A block of level n has every 2^(n+1)th place, and each level has 64 times the
+# blocks of the level below.
+
+_BLOCK_ROWS: Final = 16
+_GROWTH: Final = 64
+_LEVELS: Final = np.cumsum([0, *(_GROWTH**level for level in range(10))])
+"""Number of blocks of a task below each level."""
+
+
+def places_of(rows: NDArray[np.int64], task: int | None) -> NDArray[np.int64]:
+    """Return for rows of a task, by their number in it, their number among all rows of a job."""
+    if task is None:
+        return rows
+    block: NDArray[np.int64] = rows // _BLOCK_ROWS
+    level = np.searchsorted(_LEVELS, block, "right") - 1
+    block = ((task * _GROWTH**level + block - _LEVELS[level]) * 2 + 1) * 2**level - 1
+    return block * _BLOCK_ROWS + rows % _BLOCK_ROWS
+
+
+def numbered(
+    rules: Rules | None, rows: Sequence[int], *, tasks: int | None = None
+) -> dict[str, str]:
+    """Return the properties of the commit of rows that writers numbered.
+
+    Parameters
+    ----------
+    rows
+        Number of rows that each writer wrote.
+    tasks
+        Number of tasks of the job; ``None`` for a writer alone.
+    """
+    if rules is None or not rules.numbers:
+        return {}
+    most = max(rows, default=0)
+    ends = np.minimum(_LEVELS[1:] * _BLOCK_ROWS, most) - 1
+    used = 1 + int(places_of(ends, tasks and tasks - 1).max()) if most else 0
+    by_id = (
+        (IdentityGenerator.of(rules.schema.by_name[name]), first) for name, first in rules.numbers
+    )
+    return Numbered(
+        {one.id: (first, first + used) for one, first in by_id if one is not None}
+    ).properties
 
 
 # --- Values of expressions, with the types of columns -----------------------------------
@@ -265,6 +362,8 @@ def check_values(schema: LanceSchema) -> None:
                 wrong = "uses a generated column"
             elif name in bound.defaults:
                 wrong = "excludes the default that the column has"
+            if name in bound.identities:
+                wrong = "excludes the identity that the column has"
             if wrong is not None:
                 raise SchemaError(
                     f"column {name!r}: its {key} {value.text!r:.80} {wrong}. A default is "
@@ -272,6 +371,28 @@ def check_values(schema: LanceSchema) -> None:
                 )
             (row,) = bound.batches(stub, value)
             stored_values(value, field, row)
+
+
+def refuse_given(schema: LanceSchema, names: Iterable[str]) -> None:
+    """Refuse to set columns whose values only commits give.
+
+    Raises
+    ------
+    SchemaError
+        One of the columns is an identity column that is always generated.
+    """
+    for name in names:
+        identity = IdentityGenerator.of(schema.by_name[name])
+        if identity is not None and identity.always:
+            raise always_generated(name)
+
+
+def always_generated(name: str) -> SchemaError:
+    """Return the error for values of a column that only commits give."""
+    return SchemaError(
+        f"identity column {name!r} is GENERATED ALWAYS, so rows cannot bring their own values. "
+        "Leave the column out, or declare it GENERATED BY DEFAULT."
+    )
 
 
 # --- Changes of rules -------------------------------------------------------------------
@@ -292,7 +413,7 @@ def refuse_ruled(manifest: Manifest, names: Iterable[str], change: str, *, own: 
     SchemaError
         A rule uses one of the columns.
     """
-    rules, names = Rules.of(manifest.schema, manifest.wire.config), list(names)
+    rules, names = Rules.of_version(manifest), list(names)
     user = None if rules is None or not names else user_of(rules, names, own=own)
     if user is not None:
         raise SchemaError(

@@ -19,8 +19,10 @@ from pyspark.sql.types import LongType
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
+from glaive.dataset.merging.rows import merged_numbers
 from glaive.dataset.merging.source import MergeClauses, primary_key
 from glaive.dataset.tasks import commit_operation
+from glaive.dataset.writing.rules import refuse_given
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.format.manifest import Feature
@@ -709,6 +711,8 @@ class MergeBuilder:
         pairs, _ = equalities(self.condition, self.name)
         refuse_blob_keys([pair.column for pair in pairs], opened.manifest.schema)
         clauses = self._resolved(opened)
+        for clause in clauses:
+            refuse_given(opened.manifest.schema, clause.values or ())
         made = self._merge_in_one_task(opened, clauses, commit)
         if made is not None:
             return made
@@ -759,7 +763,7 @@ class MergeBuilder:
         if len(results) != 1 or results[0] is None:
             return None
         operation, counts = results[0]
-        properties = commit.recording(**counts)
+        properties = commit.recording(**counts) | merged_numbers(opened, counts)
         return commit_operation(opened, operation, properties=properties, once=commit.once), None
 
     def _merge_by_join(

@@ -53,7 +53,7 @@ from glaive.spark.types import (
     stored_types,
     values_by_column,
 )
-from glaive.table.configuration import DEFAULT, GENERATED
+from glaive.table.configuration import DEFAULT, GENERATED, IDENTITY, IdentityGenerator
 from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
@@ -446,7 +446,8 @@ class TableBuilder(Generic[T]):
         nullable: bool = True,
         comment: str | None = None,
         default: str | None = None,
-        generatedAlwaysAs: str | None = None,
+        generatedAlwaysAs: str | IdentityGenerator | None = None,
+        generatedByDefaultAs: IdentityGenerator | None = None,
     ) -> Self:
         """Add a column.
 
@@ -460,13 +461,20 @@ class TableBuilder(Generic[T]):
         default, generatedAlwaysAs
             Expressions of the filter language: for rows that lack the column, or that compute it
             from other columns.
+        generatedAlwaysAs, generatedByDefaultAs
+            An :class:`IdentityGenerator` numbers the rows: all rows, or the rows that bring no
+            value.
 
         Raises
         ------
         OptionError
             ``dataType`` is invalid.
         """
-        rules = {"comment": comment, DEFAULT: default, GENERATED: generatedAlwaysAs}
+        rules = {"comment": comment, DEFAULT: default}
+        if isinstance(generatedAlwaysAs, str):
+            rules[GENERATED] = generatedAlwaysAs
+        elif (numbers := generatedAlwaysAs or generatedByDefaultAs) is not None:
+            rules[IDENTITY] = replace(numbers, always=generatedAlwaysAs is not None).text
         metadata = {key: value for key, value in rules.items() if value is not None}
         self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
         return self

@@ -40,7 +40,7 @@ from glaive.table.fragment_ids import (
     put_fragments,
 )
 from glaive.table.index_coverage import encode_indices, without_new
-from glaive.table.named_jobs import renumber
+from glaive.table.named_jobs import keep_numbers, renumber
 from glaive.table.protocol import (
     INCREMENTAL,
     BuildContext,
@@ -319,6 +319,7 @@ class Restore(TableOperation):
         if base.max_fragment_id >= 0:
             wire.max_fragment_id = max(wire.max_fragment_id, base.max_fragment_id)
         wire.next_row_id = max(wire.next_row_id, newest.next_row_id)
+        keep_numbers(wire, base)
         if newest.HasField("max_allocated_field_id"):
             highest = max(wire.max_allocated_field_id, newest.max_allocated_field_id)
             wire.max_allocated_field_id = highest
@@ -560,6 +561,7 @@ class Publish(Overwrite):
         wire.next_row_id = max(wire.next_row_id, base.wire.next_row_id)
         known = self.before.then(source.version, context.version)
         renumber(wire, known.counterpart)
+        keep_numbers(wire, base)
         for at in range(source.num_fragments):
             fragment = source.fragment_wire(at)
             self._renumber(fragment, known)
