@@ -15,8 +15,9 @@ import glaive
 import glaive.spark
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.io.access import EXPIRES, ExpiringOptions
-from glaive.namespace import connect
+from glaive.namespace import DirectoryNamespace, RestAdapter, connect
 from glaive.spark.options import from_spark, with_location
+from glaive.table.manifest_registers import find_table
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
@@ -145,13 +146,75 @@ def test_names_that_java_has_no_texts_for_are_errors_of_the_family(
         glaive.spark.read(spark, place)
 
 
-def test_spark_does_not_write_tables_whose_versions_are_managed(tmp_path: Path) -> None:
-    from glaive.spark.options import with_location
+class Registering(DirectoryNamespace):
+    """A catalogue that manages versions and lists which ones writers registered."""
 
-    given = {
-        "table": "orders",
-        "namespace.root": str(tmp_path),
-        "namespace.table_version_tracking_enabled": "true",
-    }
-    with pytest.raises(UnsupportedFeatureError, match="manages the versions"):
-        with_location(given, create=True)
+    def __init__(self, root: Path) -> None:
+        super().__init__(root=str(root), table_version_tracking_enabled="true")
+        self.registered: list[tuple[str, int]] = []
+
+    def create_table_version(self, request: Any) -> Any:
+        answer = super().create_table_version(request)
+        self.registered.append((request.id[-1], request.version))
+        return answer
+
+
+@pytest.mark.spark
+def test_each_write_of_spark_registers_its_version_in_the_catalogue(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    served = Registering(tmp_path / "shop")
+    with RestAdapter(served, port=0) as server:
+        options = {"table": "orders", "namespace.impl": "rest", "namespace.uri": server.uri}
+        glaive.spark.register(spark)
+        frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, word string")
+        frame.write.format("lance").options(**options).mode("append").save()
+        frame.write.format("lance").options(**options).mode("append").save()
+        assert served.registered == [("orders", 1), ("orders", 2)]
+        assert spark.read.format("lance").options(**options).load().count() == 4
+
+        places = {"source": str(tmp_path / "rows"), "checkpointLocation": str(tmp_path / "place")}
+        frame.write.parquet(places.pop("source"))
+        rows = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "rows"))
+        stream = rows.writeStream.format("lance").options(**options, **places)
+        stream.trigger(availableNow=True).start().awaitTermination(60)
+        assert served.registered[-1] == ("orders", 3)
+
+        shop = connect("rest", {"uri": server.uri})
+        spark.createDataFrame([(3, "q")], frame.schema).createOrReplaceTempView("new")
+        for statement in (
+            "INSERT INTO shop.orders VALUES (3, 'c')",
+            "UPDATE shop.orders SET word = 'z' WHERE id = 1",
+            "DELETE FROM shop.orders WHERE id = 2",
+            "MERGE INTO shop.orders t USING new s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *",
+            "ALTER TABLE shop.orders ADD COLUMN more INT",
+            "OPTIMIZE shop.orders",
+            "CREATE INDEX ids ON shop.orders USING btree (id)",
+            "CREATE TABLE shop.fresh (a INT)",
+            "INSERT INTO shop.fresh VALUES (1)",
+        ):
+            before = len(served.registered)
+            glaive.spark.sql(spark, statement, shop=shop)
+            assert len(served.registered) > before, statement
+        read = glaive.spark.sql(spark, "SELECT id, word FROM shop.orders ORDER BY id", shop=shop)
+        assert [tuple(row) for row in read.collect()] == [(1, "z"), (1, "z"), (1, "z"), (3, "q")]
+        newest = glaive.dataset(namespace_client=shop, table_id=["orders"])
+        registered = [version for table, version in served.registered if table == "orders"]
+        assert registered == list(range(1, newest.version + 1))
+
+
+def test_clients_that_cannot_be_connected_again_are_refused(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "orders.lance")
+    client: Any = connect("dir", {"root": str(tmp_path), "table_version_tracking_enabled": "true"})
+    assert find_table(client, ["orders"], None, None).portable_options is not None
+    client.properties = None
+    with pytest.raises(UnsupportedFeatureError, match=r"Connect with glaive\.namespace\.connect"):
+        _ = find_table(client, ["orders"], None, None).portable_options
+
+
+@pytest.mark.parametrize("given", ["{", "{}", '{"impl": "no.Such", "properties": {}, "table": []}'])
+def test_a_catalogue_that_an_option_describes_wrongly_is_an_error(
+    tmp_path: Path, given: str
+) -> None:
+    with pytest.raises(OptionError, match="manifest_store: expected a JSON object"):
+        glaive.write_dataset(ROWS, tmp_path / "t", storage_options={"manifest_store": given})

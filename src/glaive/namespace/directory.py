@@ -70,13 +70,13 @@ class DirectoryNamespace(
     ) -> None:
         del session, context_provider
         self.settings = DirectorySettings.of(properties)
-        self._properties = dict(properties)
+        self.properties = dict(properties)
         self._start_counting(properties)
         self.store = open_store(self.settings.root, self.settings.storage_options)
         self.manifest = ManifestTable(self.store.uri, self.settings.storage_options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_made, (self._properties,))
+        return (_made, (self.properties,))
 
     def __repr__(self) -> str:
         return f"DirectoryNamespace({self.namespace_id()})"

@@ -277,6 +277,11 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_made, (self._given_provider, self._properties))
 
+    @property
+    def properties(self) -> Mapping[str, object] | None:
+        """Properties that make an equal client; ``None`` with a ``context_provider``."""
+        return self._properties if self._given_provider is None else None
+
     def __repr__(self) -> str:
         return f"RestNamespace({self.namespace_id()})"
 

@@ -503,7 +503,7 @@ class SparkCatalogue:
 
         path = (*self.namespace, table)
         found = find_table(self.namespace_client, path, None, None)
-        return found.uri, found.storage_options
+        return found.uri, found.portable_options
 
     def _pages(self, method: str, kind: str, field: str) -> Iterator[str]:
         import lance_namespace as interface

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from glaive.dataset.open import dataset as open_lance
-from glaive.errors import (
-    DatasetNotFoundError,
-    OptionError,
-    RefNotFoundError,
-    UnsupportedFeatureError,
-)
+from glaive.errors import DatasetNotFoundError, OptionError, RefNotFoundError
 from glaive.spark.api import SparkCatalogue, TableHandle, located
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.grammar import Table, Version
@@ -93,9 +88,7 @@ class NamedTables:
             found = dict(self.given[table.parts[0].lower()])
         elif (place := self.catalogue_of(table)) is not None:
             answer = find_table(place[0].namespace_client, place[1], None, None, create=create)
-            if answer.manifest_store is not None and create:
-                raise _managed(table)
-            found = {"uri": answer.uri, "storage_options": answer.storage_options}
+            found = {"uri": answer.uri, "storage_options": answer.portable_options}
         else:
             found = {"uri": table.parts[1]}
         return found if table.version is None else self._at(found, table.version)
@@ -160,11 +153,6 @@ class NamedTables:
                 f"{'.'.join(table.parts)}: the statement needs the newest version, found the "
                 f"option {others[0]}. Name a branch, or leave the option out"
             )
-        place = self.catalogue_of(table)
-        if place is not None:
-            path = place[1]
-            if find_table(place[0].namespace_client, path, None, None).manifest_store is not None:
-                raise _managed(table)
         storage = dict(options.get("storage_options") or {})
         return LanceTable.forPath(self.spark, options["uri"], options.get("branch"), **storage)
 
@@ -186,13 +174,6 @@ def latest(table: Any) -> LanceDataset:
     """Return the newest version of a table."""
     dataset: LanceDataset = table._latest()  # noqa: SLF001  # of this package
     return dataset
-
-
-def _managed(table: Table) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"{'.'.join(table.parts)}: its catalogue manages its versions. Change it with "
-        "glaive.dataset(namespace_client=…, table_id=…)"
-    )
 
 
 def _read_options(name: str, table: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from glaive.config import memory_size
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.io.access import AccessPolicy, ExpiringOptions
 from glaive.io.location import path_of_file_uri, with_slashes
 from glaive.io.storage_options import PERMISSIONS, normalise_options
@@ -156,7 +156,7 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
     DatasetNotFoundError
         The table is missing.
     UnsupportedFeatureError
-        The table would be written, and the catalogue manages its versions.
+        The catalogue manages the versions, and its client cannot be connected again.
     """
     lowered = {key.lower(): text for key, text in options.items()}
     if _TABLE not in lowered:
@@ -180,17 +180,12 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
         if not create:
             raise
         found = find_table(client, path, None, storage or None, create=True)
-    if create and found.manifest_store is not None:
-        raise UnsupportedFeatureError(
-            f"table {lowered[_TABLE]}: its catalogue manages the versions, which Spark does not "
-            "write. Write with glaive.write_dataset(namespace_client=…, table_id=…)"
-        )
     others = {
         key: text
         for key, text in options.items()
         if key.lower() != _TABLE and not key.lower().startswith((_PREFIX, STORAGE))
     }
-    vended = {f"{STORAGE}{key}": text for key, text in (found.storage_options or {}).items()}
+    vended = {f"{STORAGE}{key}": text for key, text in (found.portable_options or {}).items()}
     located = LocatedOptions({**others, "path": found.uri, **vended})
     if isinstance(found.storage_options, ExpiringOptions):
         located.renew = found.storage_options.renew

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import field
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from glaive.dataclass import dataclass
@@ -23,7 +24,14 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.paths import VERSIONS
-from glaive.io.access import answer_field, ask_for_table, check_kind, client_message, open_store
+from glaive.io.access import (
+    ExpiringOptions,
+    answer_field,
+    ask_for_table,
+    check_kind,
+    client_message,
+    open_store,
+)
 from glaive.io.failures import as_store_errors, first_line_of
 from glaive.io.storage_options import check_address
 from glaive.process import fork_safe
@@ -75,6 +83,51 @@ class CatalogueManifestStore:
 
     owns_manifests = True
     """Only the catalogue moves staged manifests to their location."""
+
+    def option(self) -> str:
+        """Return the storage option ``manifest_store`` that stands for this object: a JSON object.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The client does not say which properties it was made with.
+        """
+        made_with = getattr(self.client, "properties", None)
+        if not isinstance(made_with, Mapping):
+            raise UnsupportedFeatureError(
+                f"table {list(self.table_id)}: its catalogue manages the versions, and the client "
+                f"{type(self.client).__name__} has no properties to connect again in other "
+                "processes. Connect with glaive.namespace.connect"
+            )
+        kind = type(self.client)
+        parts = {
+            "impl": f"{kind.__module__}.{kind.__qualname__}",
+            "properties": {str(name): str(text) for name, text in made_with.items()},
+            "table": self.table_id,
+        }
+        return json.dumps(parts)
+
+    @classmethod
+    def from_option(cls, option: str, root: str) -> Self:
+        """Connect to the catalogue that :meth:`option` describes.
+
+        Raises
+        ------
+        OptionError
+            The option has another form, or the catalogue refuses its properties.
+        """
+        import lance_namespace
+
+        try:
+            parts = json.loads(option)
+            client = lance_namespace.connect(parts["impl"], parts["properties"])
+            return cls(client, tuple(parts["table"]), root)
+        except (ValueError, KeyError, TypeError) as error:  # its text may have credentials
+            raise OptionError(
+                "manifest_store: expected a JSON object with impl, properties and table of a "
+                f"catalogue, found a value with {type(error).__name__}. Connect to the catalogue "
+                "with glaive.namespace.connect, and pass the table to glaive.spark"
+            ) from None
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
         """Return the entry of a version; ``None`` if it is missing. One request."""
@@ -557,6 +610,23 @@ class FoundTable:
     uri: str = field(repr=False)  # a URL may have a password
     storage_options: Mapping[str, str] | None = field(repr=False)
     manifest_store: ManifestStore | None
+
+    @property
+    def portable_options(self) -> Mapping[str, str] | None:
+        """The options of the store with the register, as strings for other processes.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            See :meth:`CatalogueManifestStore.option`.
+        """
+        options, register = self.storage_options, self.manifest_store
+        if not isinstance(register, CatalogueManifestStore):
+            return options
+        whole = {**(options or {}), "manifest_store": register.option()}
+        if isinstance(options, ExpiringOptions):
+            return ExpiringOptions(whole, options.renew)
+        return whole
 
 
 def find_table(

@@ -64,7 +64,9 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
     """Return the register of an option.
 
     ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file, and
-    ``"dynamodb://T"`` a table. Objects with the methods of a register are used as they are.
+    ``"dynamodb://T"`` a table. A JSON object is a table of a catalogue, as
+    :meth:`CatalogueManifestStore.option` returns it. Objects with the methods of a register are
+    used as they are.
 
     Raises
     ------
@@ -78,6 +80,10 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
         if isinstance(given, ManifestStore):
             return given
         raise OptionError(f"manifest_store: expected a string or a ManifestStore, found {given!r}")
+    if given.startswith("{"):
+        from glaive.table.manifest_registers import CatalogueManifestStore
+
+        return CatalogueManifestStore.from_option(given, store.uri)
     kind, _, rest = given.partition("://")
     if kind.lower() == "sqlite":
         from glaive.table.manifest_registers import SqliteManifestStore
