@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import glaive
 import glaive.spark
-from glaive.errors import CommitConflictError
+from glaive.errors import CommitConflictError, SchemaError
 from glaive.spark import LanceTable
 
 COUNT = 2000
@@ -277,6 +278,42 @@ class Jobs:
         self.table.vacuum(0, delete_unverified=True)
         glaive.dataset(self.uri).validate()
 
+    def rules(self) -> None:
+        """Statements, frames, merges and feeds of changes number and check rows of a table."""
+        uri = f"{self.uri}.rules"
+
+        def run(statement: str) -> Any:
+            return glaive.spark.sql(self.spark, statement, r=uri)
+
+        run(
+            "CREATE TABLE r (key bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, "
+            "price double DEFAULT 2, twice double GENERATED ALWAYS AS (price * 2), "
+            "CONSTRAINT positive CHECK (price > 0))"
+        )
+        run("INSERT INTO r VALUES (DEFAULT, -2, DEFAULT, DEFAULT), (DEFAULT, -1, 1.5, DEFAULT)")
+        ids = self.spark.range(0, 1000, 1, 4)
+        glaive.spark.write(ids, uri, mode="append")
+        run("UPDATE r SET price = DEFAULT WHERE id = -1")
+        table = LanceTable.forPath(self.spark, uri)
+        source = self.spark.range(990, 1010).selectExpr("id", "double(7) as price").alias("s")
+        merge = table.alias("r").merge(source, "r.id = s.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        run("ALTER TABLE r ADD COLUMN ts bigint")
+        feed = source.selectExpr("id + 15 as id", "price", "bigint(1) as ts")
+        table.applyChanges(feed, "id", "ts")
+        found = glaive.dataset(uri)
+        found.validate()
+        rows = found.to_table(["key", "id", "twice"]).to_pydict()
+        assert sorted(rows["id"]) == [-2, -1, *range(1025)]
+        assert len(set(rows["key"])) == 1027
+        expected = [14.0 if number >= 990 else 4.0 for number in rows["id"]]
+        assert rows["twice"] == expected
+        with suppress(SchemaError):
+            run("INSERT INTO r (id, price) VALUES (2000, -1)")
+        assert found.latest_version == found.version
+        assert "positive" in run("SHOW CREATE TABLE r").first()[0]
+        assert "Filter" in run("EXPLAIN SELECT id FROM r WHERE price > id").first()[0]
+
 
 def _nearest(vectors: Any, k: int) -> list[tuple[int, int]]:
     """Each query with its nearest rows, as NumPy finds them."""
@@ -312,6 +349,7 @@ KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.stream,
     Jobs.stream_upserts,
     Jobs.optimize_indices,
+    Jobs.rules,
     Jobs.vacuum,
 )
 

@@ -339,3 +339,72 @@ def test_updates_and_overwrites_keep_numbering(spark: SparkSession, tmp_path: Pa
     assert run("INSERT INTO t (id) VALUES (7)") == [(7, 1, None)]
     with pytest.raises(SchemaError, match="'more'"):
         run("ALTER TABLE t ADD COLUMN more bigint GENERATED ALWAYS AS IDENTITY")
+
+
+@pytest.mark.spark
+def test_default_is_a_value_of_statements(spark: SparkSession, uri: str) -> None:
+    def run(statement: str) -> list[tuple[Any, ...]]:
+        glaive.spark.sql(spark, statement, t=uri)
+        return rows_of(uri)[1:]
+
+    wide = "INSERT INTO t VALUES (2, DEFAULT, 1 + 3, DEFAULT), (3, 5.0, default, DEFAULT)"
+    assert run(wide) == [(2, 2.5, 4, 10.0), (3, 5.0, 3, 15.0)]
+    run("DELETE FROM t WHERE id > 1")
+    assert run("INSERT INTO t (amount, id) VALUES (DEFAULT, 4)") == [(4, 2.5, 3, 7.5)]
+    assert run("UPDATE t SET total = DEFAULT, amount = 5 WHERE id = 4") == [(4, 2.5, 5, 12.5)]
+    assert run("UPDATE t SET total = DEFAULT WHERE id = 4") == [(4, 2.5, 5, 12.5)]
+    merge = MERGE.partition("WHEN")[0].replace("1L", "6L") + "WHEN NOT MATCHED THEN INSERT "
+    merge += "(id, price, amount, total) VALUES (s.id, DEFAULT, DEFAULT, DEFAULT)"
+    assert run(merge)[1:] == [(6, 2.5, 3, 7.5)]
+    replaced = run("INSERT INTO t REPLACE USING (id) VALUES (6, 1.0, DEFAULT, DEFAULT)")
+    assert replaced[1:] == [(6, 1.0, 3, 3.0)]
+    with pytest.raises(SchemaError, match=r"'total' .* total = None"):
+        run("INSERT INTO t VALUES (7, 1.0, 1, 1.0), (8, 1.0, 1, DEFAULT)")
+    with pytest.raises(SchemaError, match=r"4 columns .* get 2 values in a row with DEFAULT"):
+        run("INSERT INTO t VALUES (7, DEFAULT)")
+    glaive.dataset(uri).validate()
+
+
+@pytest.mark.spark
+def test_rows_of_the_table_get_null_in_a_column_with_a_default(
+    spark: SparkSession, uri: str
+) -> None:
+    for definition in ("x int DEFAULT 7", "y string DEFAULT 'new'"):
+        glaive.spark.sql(spark, f"ALTER TABLE t ADD COLUMN {definition}", t=uri)
+    with pytest.raises(SchemaError, match="uses the columns price"):
+        glaive.spark.sql(spark, "ALTER TABLE t ADD COLUMN z double DEFAULT price", t=uri)
+    glaive.spark.sql(spark, "INSERT INTO t (id) VALUES (2)", t=uri)
+    table = lance.dataset(uri).to_table(columns=["id", "x", "y"]).sort_by("id")
+    assert table.to_pydict() == {"id": [1, 2], "x": [None, 7], "y": [None, "new"]}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("scd", [1, 2])
+def test_changes_of_a_feed_apply_rules(spark: SparkSession, tmp_path: Path, scd: Any) -> None:
+    uri = str(tmp_path / "t.lance")
+    history = ", valid_from bigint, valid_to bigint, is_current boolean" if scd == 2 else ""
+    columns = (
+        "key bigint GENERATED ALWAYS AS IDENTITY, id bigint NOT NULL, ts bigint, price double, "
+        f"amount int DEFAULT 3, total double GENERATED ALWAYS AS (price * amount){history}, "
+        "CONSTRAINT positive CHECK (price > 0)"
+    )
+    glaive.spark.sql(spark, f"CREATE TABLE t ({columns})", t=uri)
+    table = LanceTable.forPath(spark, uri)
+
+    def apply(*changes: tuple[int, int, str, float | None]) -> list[tuple[Any, ...]]:
+        feed = spark.createDataFrame(changes, "id bigint, ts bigint, op string, price double")
+        table.applyChanges(feed, "id", "ts", "op = 'd'", scd=scd)
+        found = lance.dataset(uri).to_table(filter="is_current" if scd == 2 else None)
+        assert len(set(found["key"].to_pylist())) == found.num_rows
+        glaive.dataset(uri).validate()
+        rows = found.select(["id", "price", "amount", "total"]).sort_by("id").to_pylist()
+        return [tuple(row.values()) for row in rows]
+
+    assert apply((1, 1, "u", 1.0), (2, 1, "u", 2.0)) == [(1, 1.0, 3, 3.0), (2, 2.0, 3, 6.0)]
+    changes = ((1, 3, "u", 5.0), (2, 3, "d", None), (3, 1, "u", 7.0), (1, 2, "u", 4.0))
+    for _ in range(2):
+        assert apply(*changes) == [(1, 5.0, 3, 15.0), (3, 7.0, 3, 21.0)]
+    version = table.version
+    with pytest.raises(SchemaError, match="'positive'"):
+        apply((1, 4, "u", -1.0), (4, 1, "u", 1.0))
+    assert table.version == version

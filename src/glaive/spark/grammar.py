@@ -434,6 +434,7 @@ _SLOTS: Final[Mapping[str, Callable[[Words, int], Ends]]] = {
     "catalogue": _table,
     "table": _table,
     "origin": _table,
+    "target": _table,
     "column": _path,
     "columns": _names,
     "keys": _names,

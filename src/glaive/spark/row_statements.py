@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
-from glaive.format.field import quoted_name, unquoted_name
+from glaive.format.field import Field, quoted_name, unquoted_name
 from glaive.spark.api import CASE_SENSITIVE, is_set, located
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.files import load
@@ -29,7 +29,7 @@ from glaive.spark.named_tables import NamedTables, latest
 from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter, run_query
 from glaive.spark.types import same_type, to_spark, without_case
-from glaive.table.configuration import DEFAULT, has_value
+from glaive.table.configuration import DEFAULT, GENERATED, IDENTITY, has_value
 from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _change_by_query(
     words = {word.text.lower() for word in Words.of(found["condition"]).words}
     names = latest(target).lance_schema.names
     used = [one for one in names if one.lower() in words] or names[:1]
-    table, alias = _spelled(found["table"]), quoted_name(name)
+    table, alias = spelled(found["table"]), quoted_name(name)
     listed = ", ".join(f"{alias}.{quoted_name(one)}" for one in used)
     rows = run_query(
         tables,
@@ -144,7 +144,8 @@ def _change_by_query(
     return merge.whenMatchedUpdate(None, values).execute()
 
 
-def _spelled(table: Table) -> str:
+def spelled(table: Table) -> str:
+    """Return the name of a table as statements spell it."""
     version = table.version
     text = ".".join(quoted_name(part) for part in table.parts)
     return text if version is None else f"{text} {version.kind} AS OF {version.value}"
@@ -158,10 +159,17 @@ def _has_query(expression: str) -> bool:
     return parsed.find(exp.Query) is not None
 
 
-def _assigned(target: LanceTable, values: Mapping[str, str]) -> dict[str, str]:
+def _default(field: Field) -> str:
+    """Return what ``DEFAULT`` means for a column: its default, as Spark evaluates it, or null."""
+    return field.metadata.get(DEFAULT, b"NULL").decode()
+
+
+def _assigned(
+    target: LanceTable, values: Mapping[str, str], *, inserts: bool = False
+) -> dict[str, str]:
     """Return the values of columns, with numbers cast to the types of their columns.
 
-    ``DEFAULT`` is the default of the column, as Spark evaluates it, or null.
+    Columns whose ``DEFAULT`` the writer computes are left out.
     """
     dataset, cast = latest(target), {}
     types = {
@@ -169,18 +177,18 @@ def _assigned(target: LanceTable, values: Mapping[str, str]) -> dict[str, str]:
         for field in to_spark(frame_schema(dataset, Options(uri=dataset.uri)))
         if isinstance(field.dataType, NumericType)
     }
-    defaults = {
-        field.name.lower(): field.metadata[DEFAULT].decode()
-        for field in dataset.manifest.schema.fields
-        if DEFAULT in field.metadata
-    }
+    computed = {GENERATED, *([IDENTITY] if inserts else ())}
+    fields = {field.name.lower(): field for field in dataset.manifest.schema.fields}
     for name, given in values.items():
         column = unquoted_name(name if name.endswith("`") else name.rpartition(".")[2])
-        is_default = given.strip().upper() == "DEFAULT"
-        value = defaults.get(column.lower(), "NULL") if is_default else given
+        value, field = given, fields.get(column.lower())
+        if given.strip().upper() == "DEFAULT" and field is not None:
+            if field.metadata.keys() & computed:
+                continue
+            value = _default(field)
         kind = types.get(column.lower())
         cast[name] = value if kind is None else f"cast({value} as {kind.simpleString()})"
-    return cast
+    return cast if cast or inserts else {name: name for name in values}
 
 
 _CLAUSES: Final = {
@@ -241,9 +249,8 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
                     f"MERGE: {len(given['columns'])} columns and {len(given['values'])} values in "
                     f"{text!r:.80}. Write one value for each column"
                 )
-            arguments["values"] = _assigned(
-                target, dict(zip(given["columns"], given["values"], strict=True))
-            )
+            values = dict(zip(given["columns"], given["values"], strict=True))
+            arguments["values"] = _assigned(target, values, inserts=True)
         merge = getattr(merge, method)(**arguments)
     counts = merge.execute()
     changed = [counts[f"num_{kind}_rows"] for kind in ("updated", "deleted", "inserted")]
@@ -263,7 +270,7 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
 def _insert(tables: NamedTables, found: Found) -> DataFrame:
     target, place = tables.lance_table(found["table"]), tables.options(found["table"])
     dataset = latest(target)
-    before = dataset.version
+    found, before = _with_defaults(dataset, found), dataset.version
     options: dict[str, Any] = {}
     if "condition" in found:
         options["replace_where"] = exact_filter(tables, dataset, "", found["condition"])
@@ -293,6 +300,7 @@ def _insert(tables: NamedTables, found: Found) -> DataFrame:
 )
 def _replace(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
+    found = _with_defaults(latest(target), found)
     words = Words.of(found["query"])
     stop = words.after[0] if words.is_word(0, "(") else len(words.words)
     rows = rows_of(tables, words.slice(0, stop))
@@ -317,6 +325,40 @@ def rows_of(tables: NamedTables, query: str) -> DataFrame:
     if words.is_word(0, "TABLE"):
         query = f"SELECT * FROM {words.slice(1, len(words.words))}"  # noqa: S608  # the user's
     return run_query(tables, query)
+
+
+def _with_defaults(dataset: LanceDataset, found: Found) -> Found:
+    """Return an insert with values for each ``DEFAULT`` in ``VALUES``, without computed columns."""
+    words = Words.of(found["query"])
+    has_default = any(words.is_word(at, "DEFAULT") for at in range(len(words.words)))
+    if not (words.is_word(0, "VALUES") and has_default) or "NAME" in found:
+        return found
+    fields = {field.name.lower(): field for field in dataset.manifest.schema.fields}
+    names = found.get("columns") or dataset.manifest.schema.names
+    rows = []
+    for start, stop in words.spans(1, len(words.words)):
+        is_tuple = words.is_word(start, "(") and words.after[start] == stop
+        spans = words.spans(start + 1, stop - 1) if is_tuple else [(start, stop)]
+        rows.append([words.slice(*span) for span in spans])
+        if len(spans) != len(names):
+            raise SchemaError(
+                f"INSERT: {len(names)} columns ({', '.join(names):.200}) get {len(spans)} values "
+                "in a row with DEFAULT. Give one value for each, or list the columns"
+            )
+    kept = []
+    for at, name in enumerate(names):
+        given, field = [row[at].upper() for row in rows], fields.get(name.lower())
+        if field is None or GENERATED not in field.metadata or {*given} != {"DEFAULT"}:
+            kept.append(at)
+    texts = (
+        ", ".join(
+            _default(fields[names[at].lower()]) if row[at].upper() == "DEFAULT" else row[at]
+            for at in kept
+        )
+        for row in rows
+    )
+    query = f"VALUES {', '.join(f'({text})' for text in texts)}"
+    return {**found, "columns": [names[at] for at in kept], "query": query}
 
 
 def _inserted(target: LanceTable, version: int, *, whole: bool) -> int:

@@ -6,9 +6,12 @@ import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,9 +28,12 @@ from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
     SchemaError,
+    StoreError,
     UnsupportedFeatureError,
 )
+from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Feature
 from glaive.spark.api import SparkCatalogue, TableHandle, located
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import write
@@ -38,9 +44,10 @@ from glaive.spark.lance_table.table import LanceTable
 from glaive.spark.named_tables import NamedTables, latest
 from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter
-from glaive.spark.row_statements import rows_of
+from glaive.spark.row_statements import rows_of, spelled
 from glaive.spark.types import stored_schema, to_spark
 from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, IDENTITY, IdentityGenerator
+from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -220,7 +227,7 @@ def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
     columns = _fields(found["definitions"] if "definitions" in found else found["definition"])
     for field in columns:
-        if field.metadata.keys() & {GENERATED, IDENTITY}:
+        if GENERATED in field.metadata:
             raise SchemaError(
                 f"column {field.name!r}: rows of the table get null. Add it without GENERATED, "
                 "set its values, then call alterColumn"
@@ -272,6 +279,42 @@ def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
         target.alterColumn(found["column"], default=found.get("default", False))
     else:
         target.alterColumn(found["column"], nullable="DROP" in found)
+    return tables.nothing()
+
+
+@runs("ALTER TABLE {table} RENAME TO {target}", by="catalog")
+def _rename(tables: NamedTables, found: Found) -> DataFrame:
+    table, target = found["table"], found["target"]
+    place = tables.catalogue_of(table)
+    if place is not None:
+        import lance_namespace as interface
+
+        moved = tables.catalogue_of(target)
+        if len(target.parts) > 1 and (moved is None or moved[0] != place[0]):
+            raise OptionError(f"{'.'.join(target.parts)}: the catalogue of a table cannot change.")
+        path = [*place[1][:-1], target.parts[-1]] if moved is None else moved[1]
+        request = interface.RenameTableRequest(
+            id=place[1], new_namespace_id=path[:-1], new_table_name=path[-1]
+        )
+        place[0].namespace_client.rename_table(request)
+        return tables.nothing()
+    if not tables.knows(target) or tables.catalogue_of(target) is not None:
+        raise OptionError(f"{'.'.join(target.parts)}: expected a folder. Write lance.`path`.")
+    places = [located(tables.options(one)["uri"]) for one in (table, target)]
+    old, new = (open_root(one, tables.options(table).get("storage_options")) for one in places)
+    tables.lance_table(table)  # it exists
+    if not (old.is_local and new.is_local):
+        raise UnsupportedFeatureError(
+            f"{old.public_uri}: only folders of a file system can be renamed. Clone the table, and "
+            "drop this one."
+        )
+    try:
+        Path(old.full("")).rename(new.full(""))
+    except OSError as error:
+        raise StoreError(
+            f"{old.public_uri} cannot become {new.public_uri}: {error.strerror}. Choose a free "
+            "name in the same file system."
+        ) from error
     return tables.nothing()
 
 
@@ -348,6 +391,75 @@ def _describe(tables: NamedTables, found: Found) -> DataFrame:
             ("Table Properties", f"[{config}]", ""),
         ]
     return tables.rows("col_name string, data_type string, comment string", *rows)
+
+
+@runs("SHOW CREATE TABLE {table}", by="detail")
+def _show_create(tables: NamedTables, found: Found) -> DataFrame:
+    at = latest(tables.lance_table(found["table"]))
+    stored, config, texts = at.schema, dict(at.config()), list[str]()
+    options = {"data_storage_version": str(at.manifest.data_format)}
+    if at.manifest.uses(Feature.STABLE_ROW_IDS):
+        options["enable_stable_row_ids"] = "true"
+    vectors = [
+        f"{field.name}:{field.type.list_size}:{field.type.value_type}"
+        for field in stored
+        if pa.types.is_fixed_size_list(field.type)
+    ]
+    if vectors:
+        options["vector_columns"] = ", ".join(vectors)
+    for one, field in zip(
+        to_spark(frame_schema(at, Options(uri=at.uri))), at.manifest.schema.fields, strict=True
+    ):
+        text = f"{quoted_name(field.name)} {one.dataType.simpleString()}"
+        rules = {key: value.decode() for key, value in field.metadata.items()}
+        text += "" if field.nullable else " NOT NULL"
+        text += f" DEFAULT {rules[DEFAULT]}" if DEFAULT in rules else ""
+        text += f" GENERATED ALWAYS AS ({rules[GENERATED]})" if GENERATED in rules else ""
+        identity = IdentityGenerator.of(field)
+        if identity is not None:
+            kind = "ALWAYS" if identity.always else "BY DEFAULT"
+            text += f" GENERATED {kind} AS IDENTITY (START WITH {identity.start} "
+            text += f"INCREMENT BY {identity.step})"
+        texts.append(text + (f" COMMENT {_quoted(rules['comment'])}" if "comment" in rules else ""))
+    made = _stored(_fields(texts), options.get("vector_columns", ""))
+    for column, again in zip(stored, made, strict=True):
+        if column.type != again.type:
+            raise UnsupportedFeatureError(
+                f"column {column.name!r} has the type {column.type}, which CREATE TABLE cannot "
+                "declare. Copy the table with CREATE TABLE … SHALLOW CLONE."
+            )
+    texts += [
+        f"CONSTRAINT {quoted_name(key.removeprefix(CONSTRAINT))} CHECK ({config.pop(key)})"
+        for key in sorted(config)
+        if key.startswith(CONSTRAINT)
+    ]
+    text = f"CREATE TABLE {spelled(found['table'])} (\n  " + ",\n  ".join(texts)
+    text += f")\nUSING LANCE\nOPTIONS ({_pairs(options)})"
+    if "comment" in config:
+        text += f"\nCOMMENT {_quoted(config.pop('comment'))}"
+    keys = json.loads(config.pop(CLUSTER_KEYS, "[]"))
+    text += f"\nTBLPROPERTIES ({_pairs(config)})" if config else ""
+    text += f"\nCLUSTER BY ({', '.join(map(quoted_name, keys))})" if keys else ""
+    return tables.rows("createtab_stmt string", [text])
+
+
+def _pairs(entries: Mapping[str, str]) -> str:
+    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in entries.items())
+
+
+def _quoted(text: str) -> str:
+    """Return a string of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+@runs("EXPLAIN [EXTENDED|FORMATTED|COST|CODEGEN] {query}", by="glaive.spark.sql")
+def _explain(tables: NamedTables, found: Found) -> DataFrame:
+    modes = ("EXTENDED", "FORMATTED", "COST", "CODEGEN")
+    mode = next((one.lower() for one in modes if one in found), "simple")
+    with redirect_stdout(StringIO()) as told:
+        rows_of(tables, found["query"]).explain(mode=mode)
+    return tables.rows("plan string", [told.getvalue().rstrip("\n")])
 
 
 @runs("SHOW COLUMNS (IN|FROM) {table}", by="toDF")

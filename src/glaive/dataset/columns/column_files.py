@@ -25,6 +25,7 @@ from glaive.dataset.blobs import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.dataset.writing.fragments import blob_files, discard_fragments, write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write
+from glaive.dataset.writing.rules import check_values
 from glaive.dataset.writing.source import Rows, batches_of
 from glaive.errors import SchemaError, UnsupportedFeatureError
 from glaive.file.versions import PROFILES, Profile, profile_of
@@ -40,6 +41,7 @@ from glaive.scan.plan import windows
 from glaive.scan.projection import BlobHandling, SystemColumns
 from glaive.scan.snapshot import LiveRows, Snapshot
 from glaive.scan.views import BoundProjection, Views
+from glaive.table.configuration import IDENTITY, has_value
 
 # --- The columns that a schema change adds: names, ids and types ------------------------
 # Specification: "Building the manifest" in ``docs/format``.
@@ -105,7 +107,15 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     order = {name: at for at, name in enumerate(new.names)}
     added.sort(key=lambda field: order[field.name])
     check_primary_key(fields)  # before values are computed
-    return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
+    schema = replace(old, fields=tuple(fields))
+    if any(map(has_value, added)):
+        check_values(schema)
+        if any(IDENTITY in field.metadata for field in added):
+            raise SchemaError(
+                f"columns {', '.join(new.names)}: an identity column numbers the rows of a new "
+                "table. Create a table with it, and insert the rows."
+            )
+    return Grown(schema, LanceSchema(tuple(added)))
 
 
 def renumbered(field: Field, ids: Iterator[int]) -> Field:
