@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 import glaive
 
-__all__ = ["differences", "text_vectors"]
+__all__ = ["Matrix", "around_centres", "differences", "nearest_rows", "text_vectors"]
 
 Matrix = NDArray[np.float32]
 _NEAR = 10
@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
 """Parameters of each build, with a partition for each 400 vectors, and of its searches."""
 
 
-def _around_centres(rows: int, queries: int, dimension: int, seed: int) -> tuple[Matrix, Matrix]:
+def around_centres(rows: int, queries: int, dimension: int, seed: int) -> tuple[Matrix, Matrix]:
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((1_000, dimension), np.float32)
     widths = rng.uniform(0.3, 1.0, 1_000).astype(np.float32)
@@ -111,7 +111,7 @@ def _of_file(path: str, rows: int, queries: int, seed: int) -> tuple[Matrix, Mat
     return vectors[order[:-queries]], vectors[order[-queries:]]
 
 
-def _nearest(vectors: Matrix, queries: Matrix) -> list[frozenset[int]]:
+def nearest_rows(vectors: Matrix, queries: Matrix) -> list[frozenset[int]]:
     """Return the rows nearest to each query, by exhaustive comparison."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
     found: list[frozenset[int]] = []
@@ -138,7 +138,7 @@ def differences(
     vectors: Matrix, queries: Matrix, kinds: list[str], searcher: Any, folder: str
 ) -> Iterator[str]:
     """Yield a row of a Markdown table for each kind of index and each search."""
-    near = _nearest(vectors, queries)
+    near = nearest_rows(vectors, queries)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({"id": np.arange(len(vectors)), "vector": lists})
     for kind in kinds:
@@ -181,7 +181,7 @@ def main() -> None:
         vectors, queries = _of_file(given.data, given.rows, given.queries, given.seed)
     else:
         size = given.rows, given.queries, given.dimension
-        vectors, queries = _around_centres(*size, given.seed)
+        vectors, queries = around_centres(*size, given.seed)
     print(f"{len(vectors)} × {vectors.shape[1]} ({given.data}, seed {given.seed})", flush=True)
     print("| kind | search | built by glaive | built by pylance | difference |")
     print("|---|---|---|---|---|")
