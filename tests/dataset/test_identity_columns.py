@@ -141,6 +141,17 @@ def test_numbers_go_on_after_overwrites_and_restores(tmp_path: Path) -> None:
     assert as_pylance_reads(fresh) == [(1, "i")]
 
 
+def test_numbers_go_on_after_a_branch_is_published(tmp_path: Path) -> None:
+    dataset = made(tmp_path)
+    dataset.insert({"v": ["a"]})
+    dataset.create_branch("b").insert({"v": ["b", "c"]})
+    dataset.branches.publish("b")
+    dataset = glaive.dataset(dataset.uri)
+    dataset.insert({"v": ["d"]})
+    assert as_pylance_reads(dataset) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    dataset.validate()
+
+
 def test_writers_at_once_get_different_numbers(tmp_path: Path) -> None:
     dataset = made(tmp_path)
 

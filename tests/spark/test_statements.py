@@ -407,6 +407,10 @@ def test_tables_of_catalogues_are_named(spark: SparkSession, tmp_path: Path) -> 
     )
     assert run(merge) == [(6, 6, 0, 0)]
     assert run("SELECT count(*) FROM shop.orders@v1 WHERE kind = 10") == [(0,)]
+    with pytest.raises(UnsupportedFeatureError, match="rename"):
+        run("ALTER TABLE shop.orders RENAME TO sales")
+    with pytest.raises(OptionError, match="catalogue of a table cannot change"):
+        run("ALTER TABLE shop.orders RENAME TO lance.`sales.lance`")
     run("CREATE TABLE shop.copy SHALLOW CLONE shop.orders VERSION AS OF 1")
     assert run("SELECT sum(kind) FROM shop.copy") == [(9,)]
     run("DROP TABLE shop.copy")

@@ -408,3 +408,17 @@ def test_changes_of_a_feed_apply_rules(spark: SparkSession, tmp_path: Path, scd:
     with pytest.raises(SchemaError, match="'positive'"):
         apply((1, 4, "u", -1.0), (4, 1, "u", 1.0))
     assert table.version == version
+
+
+@pytest.mark.spark
+def test_tasks_without_rows_count(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    glaive.spark.sql(spark, IDENTITY, t=uri)
+    _frame(spark.range(1), uri)
+    for _ in range(3):
+        rows = spark.range(0, 8, 1, 4).where("id >= 6").alias("s")
+        merge = LanceTable.forPath(spark, uri).alias("t").merge(rows, "t.id > s.id + 100")
+        merge.whenNotMatchedInsertAll().execute()
+    table = lance.dataset(uri).to_table()
+    assert (table.num_rows, len(set(table["key"].to_pylist()))) == (7, 7)
+    glaive.dataset(uri).validate()

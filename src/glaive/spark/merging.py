@@ -131,6 +131,8 @@ class MergedRows:
         Address of a row that was changed twice, if any.
     keys
         The inserted keys, for a merge by the primary key.
+    task
+        The number of the task of Spark, by which it numbered inserted rows.
     """
 
     updated: FragmentList
@@ -139,6 +141,7 @@ class MergedRows:
     counts: dict[str, int]
     repeated: int | None
     keys: InsertedKeys | None = None
+    task: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,7 @@ class _Run:
             counts=self.counts,
             repeated=repeated,
             keys=self.keys,
+            task=partition_id() or 0,
         )
 
 
@@ -556,7 +560,8 @@ def commit_merge(
     properties, inserted = job.recording(**counts), [part.inserted.row_count for part in parts]
     if any(inserted):
         rules = Rules.of_version(opened.manifest)
-        properties |= numbered(rules, inserted, tasks=len(parts))
+        tasks = 1 + max(part.task for part in parts)  # tasks without rows may give no result
+        properties |= numbered(rules, inserted, tasks=tasks)
     return commit_operation(opened, operation, properties=properties, once=job.once), None
 
 
