@@ -135,15 +135,15 @@ def test_a_step_runs_again_after_a_conflict(
 ) -> None:
     uri = tmp_path / "t.lance"
     dataset = glaive.write_dataset(ROWS, uri, max_rows_per_file=10)
-    rewrite_groups, calls = maintenance.rewrite_groups, list[object]()
+    rewrite_useful, calls = maintenance.rewrite_useful, list[object]()
 
     def overtaken(*given: Any) -> Any:
-        results = rewrite_groups(*given)
+        results = rewrite_useful(*given)
         if not calls:
             calls.append(glaive.dataset(uri).delete("id = 5"))
         return results
 
-    monkeypatch.setattr(maintenance, "rewrite_groups", overtaken)
+    monkeypatch.setattr(maintenance, "rewrite_useful", overtaken)
     assert [step.step for step in dataset.optimize.maintain()] == ["compact"]
     assert calls
     assert lance.dataset(uri).to_table().sort_by("id")["id"].to_pylist() == [

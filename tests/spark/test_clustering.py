@@ -12,15 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import glaive
+from glaive.dataset.clustering import Curve, WritePart, hilbert_numbers, ordinals, z_order_numbers
+from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.errors import CapacityError, ColumnNotFoundError, OptionError
 from glaive.spark import LanceTable
-from glaive.spark.lance_table.maintenance import (
-    Curve,
-    WritePart,
-    hilbert_numbers,
-    ordinals,
-    z_order_numbers,
-)
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 4), (3, 3), (4, 2)])
@@ -67,7 +62,7 @@ def test_values_without_an_order_are_refused() -> None:
 
 def test_a_part_is_sorted_with_nulls_first_and_without_a_warning() -> None:
     table = pa.table({"x": [2, None, 1], "number": [0, 0, 0]})
-    part = WritePart(1, Curve(("x",), "zorder", (np.zeros(1),)), 10)
+    part = WritePart(1, Curve(("x",), "zorder", (np.zeros(1),)), CompactionOptions())
 
     assert part._sorted(table).to_pydict() == {"x": [None, 1, 2]}  # noqa: SLF001  # tasks call it
 
@@ -121,6 +116,35 @@ def test_rows_are_clustered_by_several_columns(spark: SparkSession, uri: str) ->
         optimize.executeClusterBy("y")
     with pytest.raises(OptionError, match="curve"):
         optimize.executeClusterBy("x", curve="peano")  # type: ignore[arg-type]  # that is tested
+
+
+def test_tables_with_clustering_columns_cluster_new_fragments_only(
+    spark: SparkSession, uri: str
+) -> None:
+    config = {"glaive.cluster_by": '["id"]', "lance.compaction.target_rows_per_fragment": "500"}
+    glaive.write_dataset(ROWS, uri, max_rows_per_file=500).update_config(config)
+    table = LanceTable.forPath(spark, uri)
+    counts = table.optimize().where("id >= 0").executeCompaction(job_id="first")
+    assert (counts["fragments_removed"], counts["fragments_added"]) == (4, 4)
+    assert table.optimize().executeCompaction(job_id="first") == counts
+    ids = lance.dataset(uri).to_table(["id"])["id"].to_pylist()
+    assert ids == list(range(2000))
+    assert table.optimize().executeCompaction()["fragments_removed"] == 0
+    old = {row.fragment_id for row in table.fragments().collect()}
+
+    twin = glaive.dataset(uri).deep_clone(f"{uri}.twin")
+    for dataset in (glaive.dataset(uri), twin):
+        dataset.insert(ROWS.slice(0, 250))
+        dataset.insert(ROWS.slice(250, 250))
+    (planned,) = table.maintain(dryRun=True, small_fragments=2, steps=["compact"]).collect()
+    assert planned.reason == "2 of 6 fragments are not clustered by id"
+    assert table.maintain(small_fragments=2, steps=["compact"]).collect() == [planned]
+    assert old < {row.fragment_id for row in table.fragments().collect()}
+    assert twin.optimize.maintain(small_fragments=2, steps=["compact"])
+    assert lance.dataset(uri).to_table() == lance.dataset(twin.uri).to_table()
+    ids = lance.dataset(uri).to_table(["id"])["id"].to_pylist()
+    assert ids == [*range(2000), *sorted(ROWS["id"].to_pylist()[:500])]
+    assert table.detail().collect()[0].clustering_columns == ["id"]
 
 
 def test_dictionaries_that_do_not_fit_one_are_an_error_that_says_so(

@@ -14,6 +14,7 @@ import pytest
 from tests.spark.many_fragments import many_fragments
 
 import glaive
+from glaive.dataset.clustering import CutRows
 from glaive.dataset.columns.add_columns import ColumnsTask
 from glaive.dataset.compact import compaction_groups, rewrite_tasks
 from glaive.dataset.compaction_tasks import CompactionOptions
@@ -26,7 +27,6 @@ from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.ingestion.exporting import export_files
-from glaive.spark.lance_table.maintenance import CutRows
 from glaive.spark.merging import ADDRESS, CollectRows, FillColumns, MatchTask, ReplaceColumns
 from glaive.spark.runner import MAX_TASKS, divide, dump_results, dump_tasks, dumps, load_results
 from glaive.table.index_coverage import encode_indices

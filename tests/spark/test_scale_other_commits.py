@@ -21,7 +21,8 @@ from tests.spark.test_scale_commits import appended, deleted, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
-from glaive.dataset.compact import compact, with_old
+from glaive.dataset.clustering import cluster_rows
+from glaive.dataset.compact import commit_rewrites, compact, with_old
 from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.create import index_task
@@ -43,7 +44,7 @@ from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
 from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, commit_ingest, plan_ingest
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
-from glaive.spark.lance_table.maintenance import build_index, cluster_rows
+from glaive.spark.lance_table.maintenance import build_index
 from glaive.spark.runner import dump_results, dumps, load_results
 from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import address_map, encode_indices
@@ -81,15 +82,10 @@ class Answering:
 class Clustering(Answering):
     """The same for a clustering, whose tasks get rows of others: a fragment from each of them."""
 
-    def rows_of(self, dataset: Any, tasks: Sequence[Any], schema: Any, shared: Any) -> Any:
-        self.answers = self.run(dataset, tasks)
-        return self
-
-    def repartitionById(self, count: int, column: str) -> Any:  # Spark's name
-        return self
-
-    def run_on_rows(self, dataset: Any, frame: Any, task: Any) -> list[Any]:
-        return list(enumerate(frame.answers))
+    def shuffled(
+        self, dataset: Any, tasks: Sequence[Any], shared: Any, parts: int, then: Any
+    ) -> list[Any]:
+        return list(enumerate(self.run(dataset, tasks)))
 
 
 def version(folder: Path, count: int, *, own_names: bool = True) -> OpenedVersion:
@@ -181,9 +177,14 @@ def compaction(folder: Path, count: int) -> Callable[[], Manifest]:
 
 def clustering(folder: Path, count: int) -> Callable[[], Manifest]:
     opened = version(folder, count, own_names=False)  # a sample of the rows is read
-    job = Clustering(lambda task: stored(task.fragment_ids[0], task.fragment_ids[-1] + 1)).job()
-    positions = np.arange(count)
-    return lambda: cluster_rows(opened, ["id"], "hilbert", 1000, positions, job)[0]
+    runner = Clustering(lambda task: stored(task.fragment_ids[0], task.fragment_ids[-1] + 1))
+    options, positions = CompactionOptions(target_rows_per_fragment=1000), np.arange(count)
+
+    def cluster_all() -> Manifest:
+        made = cluster_rows(opened, ["id"], "hilbert", options, positions, runner)
+        return commit_rewrites(opened, [made], job=runner.job())[0]
+
+    return cluster_all
 
 
 def publication(folder: Path, count: int) -> Callable[[], Manifest]:

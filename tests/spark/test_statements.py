@@ -431,8 +431,14 @@ def test_upkeep_runs_the_methods_of_the_table(spark: SparkSession, uri: str) -> 
     with pytest.raises(OptionError, match="no columns to cluster by"):
         run("OPTIMIZE t FULL")
     run("ALTER TABLE t CLUSTER BY (name)")
-    run("OPTIMIZE t FULL")
+    run("OPTIMIZE t")
     assert lance.dataset(uri).to_table()["name"].to_pylist() == [None, "a", "b", "it's"]
+    assert run("OPTIMIZE t")[0][1].files_added == 0
+    assert run("OPTIMIZE t FULL")[0][1].files_added == 1
+    for columns, keys in (("(price, id)", ["price", "id"]), ("NONE", [])):
+        run(f"ALTER TABLE t CLUSTER BY {columns}")
+        (detail,) = glaive.spark.sql(spark, "DESCRIBE DETAIL t", t=uri).collect()
+        assert detail.clustering_columns == keys
     run("CREATE INDEX by_id ON t (id)")
     run("CREATE INDEX IF NOT EXISTS by_id ON t USING btree (id)")
     run("ALTER TABLE t CREATE INDEX words USING inverted (name) WITH (with_position = true)")

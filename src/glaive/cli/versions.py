@@ -298,12 +298,12 @@ def _ids(field: Any) -> list[int]:
 
 def _advice(at: LanceDataset, versions: int) -> list[str]:
     from glaive.dataset.maintenance import MaintenanceOptions, plan_maintenance
-    from glaive.errors import OptionError
+    from glaive.errors import ColumnNotFoundError, OptionError
 
     wanted = MaintenanceOptions(steps=("compact", "optimize_indices"))
     try:
         steps = plan_maintenance(at.opened, wanted)
-    except OptionError as error:  # of the table's configuration
+    except (ColumnNotFoundError, OptionError) as error:  # of the table's configuration
         found = [str(error)]
     else:
         found = [f"{step.reason}: run `glaive maintain` on it" for step in steps]

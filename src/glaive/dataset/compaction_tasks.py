@@ -143,6 +143,17 @@ class CompactionOptions:
         check_fields(self)
 
     @property
+    def writing(self) -> WriteOptions:
+        """The options of writers of new fragments; the rows of each are the caller's choice."""
+        return WriteOptions(
+            mode="append",
+            max_rows_per_group=self.max_rows_per_group,
+            max_bytes_per_file=self.max_bytes_per_file,
+            data_storage_version=self.data_storage_version,
+            compression=self.compression,
+        )
+
+    @property
     def limits_source(self) -> bool:
         """Whether a run takes only some of the groups."""
         return any(getattr(self, name) is not None for name in _LIMITS)
@@ -355,19 +366,13 @@ def rewrite(
     old = list(known)
     if [fragment.id for fragment in old] != list(fragment_ids):
         old = list(map(manifest.fragment, positions))
-    writing = WriteOptions(
-        mode="append",
-        max_rows_per_group=options.max_rows_per_group,
-        max_bytes_per_file=options.max_bytes_per_file,
-        data_storage_version=options.data_storage_version,
-        compression=options.compression,
-    )
     rows = int(dataset.snapshot.live_counts[positions].sum())
     # Write as many fragments as the rows fill; their sizes differ by at most one row.
     count = max(1, rows // options.target_rows_per_fragment)
     max_rows = max(1, -(-rows // count))
     # Bytes may fill files earlier and make more files; each has at least the rows aimed at.
-    writing = replace(writing, max_rows_per_file=max_rows, full_files=rows % count or None)
+    full = rows % count or None
+    writing = replace(options.writing, max_rows_per_file=max_rows, full_files=full)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest, enforce=False)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=REWRITE_BLOBS)

@@ -9,19 +9,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from glaive.dataclass import dataclass
-from glaive.dataset.compact import (
-    Compaction,
-    compact,
-    compaction_groups,
-    rewrite_groups,
-    with_many_deleted,
-)
-from glaive.dataset.compaction_tasks import (
-    CompactionKeywords,
-    CompactionMetrics,
-    CompactionOptions,
-    RewriteResult,
-)
+from glaive.dataset.clustering import cluster_keys, plan_clustering, rewrite_useful
+from glaive.dataset.compact import Compaction, compact, compaction_groups, with_many_deleted
+from glaive.dataset.compaction_tasks import CompactionKeywords, CompactionMetrics, CompactionOptions
 from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import LOCAL, Job, set_entries
 from glaive.dataset.upkeep import unindexed_shares
@@ -154,17 +144,24 @@ def _compaction(dataset: OpenedVersion, options: MaintenanceOptions) -> Maintena
     given = {"compression": options.compression}
     how = CompactionOptions.of(given, dict(dataset.manifest.config))
     starts, target = dataset.snapshot.row_starts, how.target_rows_per_fragment
-    many_deleted = with_many_deleted(dataset, how)
-    small = fewer = emptied = 0
-    for group in compaction_groups(dataset, how):
-        emptied += int(many_deleted[group.start : group.stop].sum())
-        if len(group) > 1:
-            rows = int(starts[group.stop] - starts[group.start])
-            fewer += max(0, len(group) + -rows // target)
-            small += len(group)
     of, reasons = f"of {_counted(dataset.manifest.num_fragments, 'fragment')}", []
-    if fewer >= options.small_fragments:
-        reasons.append(f"{small:,} {of} are below {target:,} rows")
+    if keys := cluster_keys(dataset.manifest):
+        plan = plan_clustering(dataset, keys, how)
+        emptied, pays = plan.emptied, plan.pays(options.small_fragments, target)
+        if plan.unordered and pays:
+            are = "is" if plan.unordered == 1 else "are"
+            reasons.append(f"{plan.unordered:,} {of} {are} not clustered by {', '.join(keys)}")
+    else:
+        many_deleted = with_many_deleted(dataset, how)
+        small = fewer = emptied = 0
+        for group in compaction_groups(dataset, how):
+            emptied += int(many_deleted[group.start : group.stop].sum())
+            if len(group) > 1:
+                rows = int(starts[group.stop] - starts[group.start])
+                fewer += max(0, len(group) + -rows // target)
+                small += len(group)
+        if fewer >= options.small_fragments:
+            reasons.append(f"{small:,} {of} are below {target:,} rows")
     if emptied:
         share = _percent(how.materialize_deletions_threshold)
         reasons.append(f"{emptied:,} {of} lost more than {share} of the rows")
@@ -258,11 +255,7 @@ def _compact(
     opened: OpenedVersion, arguments: Mapping[str, Any], job: Job
 ) -> tuple[Manifest, object]:
     how = CompactionOptions.of(arguments, dict(opened.manifest.config))
-
-    def rewriting(at: OpenedVersion, how: CompactionOptions) -> list[RewriteResult]:
-        return rewrite_groups(at, compaction_groups(at, how), how, job.runner)
-
-    return compact(opened, how, rewriting, job)
+    return compact(opened, how, lambda at, how: rewrite_useful(at, how, job.runner), job)
 
 
 def _optimize(

@@ -9,11 +9,13 @@ files.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -21,6 +23,7 @@ from glaive.errors import OptionError, SchemaError
 from glaive.format.field import PRIMARY_KEY, is_primary_key
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
+from glaive.io.pool import task_bytes
 from glaive.table.commit import commit_transaction
 from glaive.table.configuration import string_map
 from glaive.table.operations.update_config import UpdateConfig
@@ -146,6 +149,34 @@ def cut_evenly(rows: Any, parts: int) -> list[int]:
     return [0, *inner, fragments]
 
 
+PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
+"""Columns of shuffled rows: the number of the part, and an Arrow stream."""
+
+
+class CuttingTask(Protocol):
+    """A task that reads rows and cuts them into numbered parts."""
+
+    def rows(self, dataset: Any, shared: Any) -> Iterator[pa.RecordBatch]:
+        """Yield parts of rows, as :data:`PARTS`."""
+
+
+class RowTask:
+    """A task that gets rows of others, such as one partition of a frame; can be pickled."""
+
+    def execute(self, dataset: Any, rows: Iterator[pa.RecordBatch]) -> Any:
+        """Do the work and return input for the commit."""
+        raise NotImplementedError
+
+
+MAX_TASKS: Final = 10_000
+"""Maximum tasks of one job of a cluster; beyond it, a task of the cluster executes several."""
+
+
+def parts_for(total_bytes: int, parallelism: int) -> int:
+    """Return the number of parts that pay off for this many bytes, at least one."""
+    return max(1, min(math.ceil(total_bytes / task_bytes(total_bytes, parallelism)), MAX_TASKS))
+
+
 class TaskRunner(Protocol):
     """Runs tasks: in this process, or in the processes of a cluster."""
 
@@ -165,6 +196,19 @@ class TaskRunner(Protocol):
         """Execute tasks, in any order; return results in the order of the tasks.
 
         With ``shared``, each task gets this value as a second argument.
+        """
+
+    def shuffled(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[CuttingTask],
+        shared: object,
+        parts: int,
+        then: RowTask,
+    ) -> list[Any]:
+        """Execute tasks that cut rows into ``parts`` parts, and ``then`` on each part.
+
+        Returns the results of ``then`` in any order. An empty part may give a result.
         """
 
 
@@ -199,6 +243,32 @@ class InProcess:
         """Execute tasks in their order."""
         given = () if shared is None else (shared,)
         return [task.execute(_AtVersion(dataset), *given) for task in tasks]
+
+    def shuffled(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[CuttingTask],
+        shared: object,
+        parts: int,
+        then: RowTask,
+    ) -> list[Any]:
+        """Execute tasks in their order; rows wait in a temporary file for their part."""
+        from tempfile import TemporaryFile
+
+        at, found = _AtVersion(dataset), dict[int, list[tuple[int, int]]]()
+        with TemporaryFile() as waiting:
+            for task in tasks:
+                for batch in task.rows(at, shared):
+                    for part, stream in zip(*batch.to_pydict().values(), strict=True):
+                        found.setdefault(part, []).append((waiting.tell(), len(stream)))
+                        waiting.write(stream)
+
+            def of_part(part: int) -> Iterator[pa.RecordBatch]:
+                for start, size in found[part]:
+                    waiting.seek(start)
+                    yield pa.record_batch([[part], [waiting.read(size)]], schema=pa.schema(PARTS))
+
+            return [then.execute(at, of_part(part)) for part in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

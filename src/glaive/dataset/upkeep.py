@@ -7,10 +7,12 @@ rows stay. A later append tries again.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from glaive.dataset.clustering import cluster_keys, rewrite_useful
 from glaive.dataset.compact import commit_rewrites, compaction_groups, rewrite_groups
 from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.tasks import LOCAL
@@ -66,13 +68,17 @@ def _threshold(opened: OpenedVersion, key: str) -> float | None:
 
 
 def _compact(opened: OpenedVersion, min_fragments: float, *, all_small: bool = False) -> Manifest:
-    """Merge small fragments at the end of the table, if they are many or fill a fragment."""
+    """Merge small fragments at the end, or cluster new ones, if many or if they fill a fragment."""
     options = CompactionOptions.of({}, dict(opened.manifest.config))
-    run = _newest_small(opened, options, all_small=all_small)
-    rows = int(opened.snapshot.live_counts[run.start : run.stop].sum())
-    if len(run) < 2 or (len(run) < min_fragments and rows < options.target_rows_per_fragment):
-        return opened.manifest
-    results = rewrite_groups(opened, [run], options, LOCAL.runner)
+    if cluster_keys(opened.manifest):
+        options = replace(options, max_source_bytes=_MAX_BYTES)
+        results = rewrite_useful(opened, options, LOCAL.runner, int(min_fragments))
+    else:
+        run = _newest_small(opened, options, all_small=all_small)
+        rows = int(opened.snapshot.live_counts[run.start : run.stop].sum())
+        if len(run) < 2 or (len(run) < min_fragments and rows < options.target_rows_per_fragment):
+            return opened.manifest
+        results = rewrite_groups(opened, [run], options, LOCAL.runner)
     try:
         return commit_rewrites(opened, results)[0]
     except (CommitConflictError, CommitContentionError):

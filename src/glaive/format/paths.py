@@ -82,13 +82,18 @@ def parse_manifest_name(name: str) -> ManifestName | None:
     return None if number & DETACHED else ManifestName(number, "V1")
 
 
-def new_data_file_name() -> str:
+def new_data_file_name(end: str = "") -> str:
     """Return a random name: 24 binary digits, then 104 bits as hexadecimal digits.
 
     The random prefix distributes the files of a dataset over the partitions of object stores.
+
+    Parameters
+    ----------
+    end
+        The last hexadecimal digits, at most 12; they represent the order of the rows.
     """
     random = random_bytes(16)
-    return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
+    return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()[: 26 - len(end)]}{end}.lance"
 
 
 def data_file_path(name: str, *, where: object = "a manifest") -> str:

@@ -36,7 +36,7 @@ from glaive.dataset.merging.source import (
     find_matches,
 )
 from glaive.dataset.rows import RelocatedIds, RowsByFragment, delete_in_tasks, with_ids
-from glaive.dataset.tasks import FragmentRange, commit_operation, opened_at
+from glaive.dataset.tasks import FragmentRange, RowTask, commit_operation, opened_at
 from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import WriteOptions, plan_write
@@ -49,7 +49,6 @@ from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.spark.cast import conform
 from glaive.spark.frame import BATCH_ROWS
-from glaive.spark.runner import RowTask
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, stored_types
 from glaive.spark.writer import partition_id
 from glaive.table.configuration import GENERATED, Rules

@@ -18,10 +18,21 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.rows import with_retries
-from glaive.dataset.tasks import COUNTS, JOB, FragmentRange, Job, SharingTask, Task, cut_evenly
+from glaive.dataset.tasks import (
+    COUNTS,
+    JOB,
+    MAX_TASKS,
+    CuttingTask,
+    FragmentRange,
+    Job,
+    RowTask,
+    SharingTask,
+    Task,
+    cut_evenly,
+    parts_for,
+)
 from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.io.pool import task_bytes
 from glaive.spark.api import is_connect
 from glaive.spark.failures import UNCOMMITTED, as_glaive_errors, naming_job
 from glaive.spark.versions import partitioned_by_id
@@ -45,6 +56,9 @@ RESULTS: Final[dict[str, pa.DataType]] = {"slot": pa.int32(), "results": pa.bina
 
 RESULTS_DDL = "slot int, results binary"
 """The columns as a schema for Spark."""
+
+PARTS_DDL: Final = "part int, rows binary"
+"""The columns of shuffled rows as a schema for Spark."""
 
 
 def tasks_function(
@@ -91,14 +105,6 @@ def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, lis
             with in_task(driver):
                 tasks = loads(zlib.decompress(work))
                 yield slot, opened_dataset(dataset) if dataset else None, tasks
-
-
-class RowTask:
-    """A task that gets the rows of one partition of a frame; can be pickled."""
-
-    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> Any:
-        """Do the work and return input for the commit."""
-        raise NotImplementedError
 
 
 def rows_function(
@@ -155,9 +161,6 @@ R = TypeVar("R")
 
 MAX_FRAGMENTS = 1024
 """Maximum fragments of one task: each has files to open."""
-
-MAX_TASKS = 10_000
-"""Maximum tasks of one Spark job; beyond it, a Spark task executes several."""
 
 _TASKS: Final[dict[str, pa.DataType]] = {
     "slot": pa.int32(),
@@ -271,6 +274,18 @@ class SparkRunner:
         parts: list[Any] = returned.column("results").to_pylist()
         return [result for part in parts for result in load_results(part)]
 
+    def shuffled(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[CuttingTask],
+        shared: object,
+        parts: int,
+        then: RowTask,
+    ) -> list[Any]:
+        """Execute tasks that cut rows into parts; Spark sends each part to a task ``then``."""
+        cut = self.rows_of(dataset, tasks, PARTS_DDL, shared)
+        return self.run_on_rows(dataset, partitioned_by_id(cut, parts, "part"), then)
+
 
 def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
     """Call ``frame.mapInArrow`` for columns of any names.
@@ -318,11 +333,6 @@ def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
     """
     wanted = max(parts_for(total_bytes, parallelism), math.ceil(len(rows) / MAX_FRAGMENTS))
     return cut_evenly(rows, min(wanted, MAX_TASKS))
-
-
-def parts_for(total_bytes: int, parallelism: int) -> int:
-    """Return the number of parts that pay off for this many bytes, at least one."""
-    return max(1, min(math.ceil(total_bytes / task_bytes(total_bytes, parallelism)), MAX_TASKS))
 
 
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:

@@ -27,7 +27,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.compact import commit_rewrites, compaction_groups, rewrite_groups
+from glaive.dataset.clustering import rewrite_useful
+from glaive.dataset.compact import commit_rewrites
 from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.scanner import Scanner
@@ -389,8 +390,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         try:
             opened = LanceDataset.of(store, open_latest(store)).opened
             options = CompactionOptions.of({}, dict(opened.manifest.config))
-            crowded = [at for at in compaction_groups(opened, options) if len(at) >= limit]
-            commit_rewrites(opened, rewrite_groups(opened, crowded, options, LOCAL.runner))
+            commit_rewrites(opened, rewrite_useful(opened, options, LOCAL.runner, limit))
         except GlaiveError as error:
             _logger.warning("small files of %s were not compacted: %s", store.public_uri, error)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import DataType, StructField, StructType
 
+from glaive.dataset.clustering import check_keys, cluster_keys
 from glaive.dataset.columns.alter_columns import constraint
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
@@ -46,16 +47,20 @@ from glaive.spark.options import Options
 from glaive.spark.queries import exact_filter
 from glaive.spark.row_statements import rows_of, spelled
 from glaive.spark.types import stored_schema, to_spark
-from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, IDENTITY, IdentityGenerator
+from glaive.table.configuration import (
+    CLUSTER_KEYS,
+    CONSTRAINT,
+    DEFAULT,
+    GENERATED,
+    IDENTITY,
+    IdentityGenerator,
+)
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # --- Tables and columns -----------------------------------------------------------------
-
-CLUSTER_KEYS: Final = "glaive.cluster_by"
-"""The entry of a table's configuration with the columns of ``CLUSTER BY``."""
 
 
 _UNKNOWN: Final = {"PRIMARY", "FOREIGN", "REFERENCES", "CONSTRAINT", "CHECK"}
@@ -355,8 +360,7 @@ def _set_properties(tables: NamedTables, found: Found) -> DataFrame:
     elif "NONE" in found:
         dataset.delete_config_keys([CLUSTER_KEYS])
     elif "columns" in found:
-        for name in found["columns"]:
-            dataset.lance_schema.find(name)
+        check_keys(dataset.manifest, found["columns"])
         dataset.update_config({CLUSTER_KEYS: json.dumps(found["columns"])})
     elif "COMMENT" in found:
         dataset.update_config({"comment": found["text"]})
@@ -437,7 +441,8 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
     text += f")\nUSING LANCE\nOPTIONS ({_pairs(options)})"
     if "comment" in config:
         text += f"\nCOMMENT {_quoted(config.pop('comment'))}"
-    keys = json.loads(config.pop(CLUSTER_KEYS, "[]"))
+    keys = cluster_keys(at.manifest)
+    config.pop(CLUSTER_KEYS, None)
     text += f"\nTBLPROPERTIES ({_pairs(config)})" if config else ""
     text += f"\nCLUSTER BY ({', '.join(map(quoted_name, keys))})" if keys else ""
     return tables.rows("createtab_stmt string", [text])
@@ -552,8 +557,8 @@ def _optimize(tables: NamedTables, found: Found) -> DataFrame:
         builder = builder.where(only)
     if "columns" in found:
         return _metrics(tables, target, builder.executeZOrderBy(*found["columns"]))
-    keys = json.loads(dataset.config().get(CLUSTER_KEYS, "[]"))
     if "FULL" in found:
+        keys = cluster_keys(dataset.manifest)
         if not keys:
             raise OptionError(
                 f"OPTIMIZE … FULL: {dataset.uri} has no columns to cluster by. Set them with ALTER "

@@ -370,6 +370,9 @@ def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadat
 AUTO_COMPACT: Final = "glaive.auto_compact"
 AUTO_INDEX: Final = "glaive.auto_index"
 
+CLUSTER_KEYS: Final = "glaive.cluster_by"
+"""The key whose entry has the columns of ``CLUSTER BY``, as a JSON list."""
+
 # --- Automatic clean-up: keys of the configuration, and time spans as strings -----------
 
 INTERVAL: Final = "lance.auto_cleanup.interval"

@@ -171,7 +171,7 @@ class RollingWriter:
 
     def _start_file(self) -> FileWriter:
         plan = self.plan
-        self._name = new_data_file_name()
+        self._name = new_data_file_name(self.options.name_end)
         self._location = location = plan.locations[len(self.fragments) % len(plan.locations)]
         if location.base_id is not None and any(map(has_blobs_v2, plan.schema.fields)):
             raise UnsupportedFeatureError(

@@ -281,6 +281,8 @@ class WriteOptions:
     full_files
         Number of files with ``max_rows_per_file`` rows; each later file has one row less.
         Default: all files.
+    name_end
+        The last digits of the names of files; see :mod:`glaive.dataset.clustering`.
     compression
         ``balanced`` sets the encoding option of this name for all columns that lack options, if
         the format has it. Spark writes use it unless these options say ``automatic``.
@@ -313,6 +315,7 @@ class WriteOptions:
     compression: Literal["automatic", "balanced"] = option(COMPRESSION, "automatic")
     blobs: BlobOptions = field(default_factory=BlobOptions)
     full_files: int | None = None
+    name_end: str = ""
     expected_version: int | None = None
 
     def __post_init__(self) -> None:

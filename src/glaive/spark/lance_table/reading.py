@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 
 from glaive.dataclass import dataclass
+from glaive.dataset.clustering import cluster_keys
 from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import COUNTS, JOB
 from glaive.errors import (
@@ -72,7 +73,7 @@ _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _DETAIL: Final = parse_columns(
     "uri string, version bigint, branch string, timestamp timestamp, num_rows bigint, "
     "num_deleted_rows bigint, num_fragments bigint, num_files bigint, size_in_bytes bigint, "
-    "data_storage_version string, stable_row_ids boolean"
+    "data_storage_version string, stable_row_ids boolean, clustering_columns array<string>"
 ).append(pa.field("config", _STRINGS))
 HISTORY: Final = (
     parse_columns(
@@ -128,6 +129,7 @@ class TableDescription(TableHandle):
             "size_in_bytes": manifest.columns.file_bytes,
             "data_storage_version": dataset.data_storage_version,
             "stable_row_ids": dataset.has_stable_row_ids,
+            "clustering_columns": cluster_keys(manifest),
             "config": list(dataset.config().items()),
         }
         return self._described(pa.Table.from_pylist([row], _DETAIL))
