@@ -350,9 +350,14 @@ def test_a_table_is_created_again_by_its_statement(spark: SparkSession, tmp_path
         [5],
         [5],
     ]
-    glaive.write_dataset(pa.table({"n": pa.array([1], pa.uint16())}), tmp_path / "u")
-    with pytest.raises(UnsupportedFeatureError, match="'n' has the type uint16"):
-        create_statement(tmp_path / "u")
+    blob = pa.field("n", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    for number, (field, kind) in enumerate(
+        [(pa.field("n", pa.uint16()), "uint16"), (blob, "large_binary lance-encoding:blob")]
+    ):
+        place = tmp_path / f"{number}"
+        glaive.write_dataset(pa.schema([field]).empty_table(), place, data_storage_version="2.1")
+        with pytest.raises(UnsupportedFeatureError, match=f"'n' has the type {kind}, which"):
+            create_statement(place)
 
 
 @pytest.mark.spark

@@ -415,7 +415,8 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
         to_spark(frame_schema(at, Options(uri=at.uri))), at.manifest.schema.fields, strict=True
     ):
         text = f"{quoted_name(field.name)} {one.dataType.simpleString()}"
-        rules = {key: value.decode() for key, value in field.metadata.items()}
+        keys = field.metadata.keys() & {DEFAULT, GENERATED, "comment"}
+        rules = {key: field.metadata[key].decode() for key in keys}
         text += "" if field.nullable else " NOT NULL"
         text += f" DEFAULT {rules[DEFAULT]}" if DEFAULT in rules else ""
         text += f" GENERATED ALWAYS AS ({rules[GENERATED]})" if GENERATED in rules else ""
@@ -427,10 +428,11 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
         texts.append(text + (f" COMMENT {_quoted(rules['comment'])}" if "comment" in rules else ""))
     made = _stored(_fields(texts), options.get("vector_columns", ""))
     for column, again in zip(stored, made, strict=True):
-        if column.type != again.type:
+        lost = [key.decode() for key in column.metadata or () if key.startswith(b"lance-")]
+        if column.type != again.type or lost:
             raise UnsupportedFeatureError(
-                f"column {column.name!r} has the type {column.type}, which CREATE TABLE cannot "
-                "declare. Copy the table with CREATE TABLE … SHALLOW CLONE."
+                f"column {column.name!r} has the type {' '.join([str(column.type), *lost])}, which "
+                "CREATE TABLE cannot declare. Copy the table with CREATE TABLE … SHALLOW CLONE."
             )
     texts += [
         f"CONSTRAINT {quoted_name(key.removeprefix(CONSTRAINT))} CHECK ({config.pop(key)})"
