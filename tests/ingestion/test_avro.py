@@ -18,7 +18,7 @@ import pytest
 
 import glaive
 from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
-from glaive.ingestion.formats import Avro
+from glaive.ingestion.columnar import Avro
 from glaive.ingestion.sources import Piece, Rejects, list_sources
 
 SCHEMA: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
-from glaive.ingestion.formats import Parquet
+from glaive.ingestion.columnar import Parquet
 from glaive.ingestion.sources import Rejects, list_sources
 
 ROWS = 30_000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glaive.ingestion.formats import Parquet
+from glaive.ingestion.columnar import Parquet
 from glaive.ingestion.sources import Rejects, list_sources
 
 

@@ -41,7 +41,14 @@ from glaive.format.transaction import Transaction
 from glaive.index.remap import RemappedSegment
 from glaive.ingestion.formats import format_named
 from glaive.ingestion.merging import MergeDivision, StagedMatches, merge_staged
-from glaive.ingestion.plan import IngestPlan, Reconciled, Sources, commit_ingest, plan_ingest
+from glaive.ingestion.plan import (
+    IngestPlan,
+    Reconciled,
+    Sources,
+    Staged,
+    commit_ingest,
+    plan_ingest,
+)
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.local import LocalStore
 from glaive.spark.lance_table.maintenance import build_index
@@ -273,8 +280,8 @@ def merged_ingest(folder: Path, count: int) -> Callable[[], Manifest]:
         return StagedMatches(addresses(start, stop), new, {0: stop - start})
 
     def merge() -> Manifest:
-        dataset = LanceDataset.holding(opened)
-        assert merge_staged(plan, dataset, source, ("id",), Answering(answer)) == count
+        dataset, nothing = LanceDataset.holding(opened), Staged(plan.write)
+        assert merge_staged(plan, dataset, source, nothing, ("id",), Answering(answer)) == count
         return dataset.manifest
 
     return merge

@@ -178,10 +178,10 @@ def _columns_of(
 
 def _files_of(source: str) -> list[SourceFile]:
     """Return a file, or the files below a folder by name, each once; skip symlinks to folders."""
-    from glaive.ingestion.sources import files_in, local_file
+    from glaive.ingestion.sources import file_at, files_in
 
     if not Path(source).is_dir():
-        return [local_file(source)]
+        return [file_at(source)]
     found = sorted(files_in(source, {}), key=attrgetter("path"), reverse=True)
     if not found:
         raise click.ClickException(f"{source} has no files")

@@ -1,29 +1,34 @@
-"""Formats of source files: Parquet, ORC, Arrow, Avro, whole files; ``lines`` has text formats."""
+"""Formats by name; whole files as rows; tables of Delta and Iceberg."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
-from io import BufferedReader, BytesIO
-from itertools import islice
-from typing import Any, ClassVar, Final
+from io import BytesIO
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeAlias
 from urllib.parse import unquote
-from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from glaive.config import added
+from glaive.dataclass import NamedTuple
 from glaive.dataset.blobs import blob_array, blob_field
+from glaive.dataset.version import sanitize_ts
 from glaive.errors import (
     FormatError,
-    GlaiveError,
     MissingDependencyError,
+    ObjectNotFoundError,
     OptionError,
     UnsupportedFeatureError,
 )
-from glaive.file.v2.writer import can_pass_through, with_items_of
+from glaive.ingestion.columnar import Arrow, Avro, Orc, Parquet
 from glaive.ingestion.lines import Csv, Json, Text
 from glaive.ingestion.sources import (
     Piece,
@@ -31,427 +36,16 @@ from glaive.ingestion.sources import (
     Rows,
     SourceFile,
     SourceFormat,
+    file_at,
+    files_in,
     folder_of,
     open_source,
     refuse_failure,
 )
+from glaive.ingestion.task import scalar_of
 from glaive.io.access import open_store
 from glaive.io.failures import as_store_errors
-from glaive.options import TEXT, integer
-
-_BATCH_ROWS: Final = 64 * 1024
-_BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, as the file states them: fewer rows if rows are large."""
-
-
-def _grouped_pieces(file: SourceFile, sizes: Sequence[int], target_bytes: int) -> list[Piece]:
-    """Group consecutive parts of a file, such as row groups, by about ``target_bytes``."""
-    pieces, start, size = [], 0, 0
-    for number, part in enumerate(sizes):
-        if size and size + part > target_bytes:
-            pieces.append(Piece(file, start, number, size))
-            start, size = number, 0
-        size += part
-    if sizes:
-        pieces.append(Piece(file, start, len(sizes), size))
-    return pieces
-
-
-# --- Parquet: row groups become record batches with the types that they were written with
-
-_SPARK_METADATA_KEY: Final = b"org.apache.spark.sql.parquet.row.metadata"
-"""Entry in the metadata of all files that Spark wrote."""
-
-_DICTIONARIES: Final = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
-
-
-def open_parquet(source: Any, **options: Any) -> Any:
-    """Open a ``pyarrow.parquet.ParquetFile``; its footer is read once.
-
-    By default Spark writes times as INT96. glaive reads these as microseconds, which cover all
-    years, unlike Arrow's default, nanoseconds. Files of other writers keep nanoseconds.
-    """
-    from pyarrow import parquet
-
-    opened = parquet.ParquetFile(source, **options)
-    if _SPARK_METADATA_KEY not in (opened.schema_arrow.metadata or {}):
-        return opened
-    known = {**options, "metadata": opened.metadata}
-    return parquet.ParquetFile(source, **known, coerce_int96_timestamp_unit="us")
-
-
-class Parquet(SourceFormat):
-    """Parquet files. Options: none."""
-
-    name = "parquet"
-    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
-
-    def schema(self, file: SourceFile) -> pa.Schema:
-        """Return columns from the footer, with two requests."""
-        with open_source(file) as source:
-            schema: pa.Schema = _opened_parquet(source, file).schema_arrow
-        return schema.remove_metadata()
-
-    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Return runs of row groups."""
-        if file.size <= target_bytes:
-            return super().pieces(file, target_bytes)
-        with open_source(file) as source:
-            footer = _opened_parquet(source, file).metadata
-        groups = map(footer.row_group, range(footer.num_row_groups))
-        sizes = [
-            sum(group.column(at).total_compressed_size for at in range(group.num_columns))
-            for group in groups
-        ]
-        return _grouped_pieces(file, sizes, target_bytes)
-
-    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield batches of at most 65,536 rows and 64 MiB; memory: a part of one row group.
-
-        Columns of strings that the file stores as numbers of few items become dictionaries.
-        """
-        with open_source(piece.file) as source:
-            opened = _opened_parquet(source, piece.file)
-            given = set(opened.schema_arrow.names)
-            names = [name for name in schema.names if name in given]
-            stop = opened.num_row_groups if piece.stop is None else piece.stop
-            groups = range(piece.start, stop)
-            encoded = _encoded_texts(opened, schema, groups)
-            if encoded:
-                opened = _opened_parquet(source, piece.file, encoded, opened.metadata)
-            for number in groups:
-                try:
-                    group = opened.metadata.row_group(number)
-                    each = group.total_byte_size // max(1, group.num_rows)
-                    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each)))
-                    for batch in opened.iter_batches(
-                        rows, row_groups=[number], columns=names, use_threads=False
-                    ):
-                        yield _with_texts(batch, schema, encoded) if encoded else batch
-                except (pa.ArrowException, OSError) as error:
-                    rejects.add_damaged(piece.file, f"row group {number}", error)
-
-
-def _opened_parquet(
-    source: pa.NativeFile, file: SourceFile, encoded: Iterable[str] = (), footer: Any = None
-) -> Any:
-    try:
-        return open_parquet(source, metadata=footer, read_dictionary=list(encoded))
-    except (pa.ArrowException, OSError) as error:
-        refuse_failure(file, error)
-        raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error
-
-
-def _encoded_texts(opened: Any, schema: pa.Schema, groups: Sequence[int]) -> set[str]:
-    """Return the columns whose strings are nearly all numbers of items.
-
-    Such a value takes a byte or less; a plain value takes at least four.
-    """
-    footer, found = opened.metadata, set()
-    row_groups = [footer.row_group(number) for number in groups]
-    for at in range(footer.num_columns if row_groups else 0):
-        leaf = footer.schema.column(at)
-        if leaf.max_repetition_level or leaf.path not in schema.names:
-            continue
-        chunks = [group.column(at) for group in row_groups]
-        kinds = (one.field(leaf.path).type for one in (opened.schema_arrow, schema))
-        is_text = {_text_kind(kind) for kind in kinds} in ({pa.string()}, {pa.binary()})
-        if is_text and all(
-            chunk.total_uncompressed_size <= chunk.num_values and _DICTIONARIES & {*chunk.encodings}
-            for chunk in chunks
-        ):
-            found.add(leaf.path)
-    return found
-
-
-def _text_kind(kind: Any) -> Any:
-    """Return ``string`` or ``binary`` for all types of strings; ``None`` for other types."""
-    types = pa.types
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return pa.binary() if is_bytes else None
-
-
-def _with_texts(batch: pa.RecordBatch, schema: pa.Schema, names: set[str]) -> pa.RecordBatch:
-    """Return rows whose dictionaries have items of the column's type.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        The file has indices beyond its dictionary.
-    """
-    columns: list[Any] = list(batch.columns)
-    for at, name in enumerate(batch.schema.names):
-        if name in names:
-            columns[at].validate(full=True)
-            kind: Any = schema.field(name).type
-            kind = kind if can_pass_through(kind) else _text_kind(kind)
-            columns[at] = with_items_of(columns[at], kind)
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-# --- ORC: stripes become tables ----------------------------------------------------------
-
-
-class Orc(SourceFormat):
-    """ORC files. Options: none."""
-
-    name = "orc"
-    suffixes: ClassVar[tuple[str, ...]] = (".orc",)
-
-    def schema(self, file: SourceFile) -> pa.Schema:
-        """Return columns from the footer."""
-        with open_source(file) as source:
-            schema: pa.Schema = _opened_orc(source, file).schema
-        return schema.remove_metadata()
-
-    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Return runs of stripes."""
-        if file.size <= target_bytes:
-            return super().pieces(file, target_bytes)
-        with open_source(file) as source:
-            stripes = _opened_orc(source, file).nstripes
-        return _grouped_pieces(file, [file.size // max(1, stripes)] * stripes, target_bytes)
-
-    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield a batch for each stripe; memory: one stripe."""
-        with open_source(piece.file) as source:
-            opened = _opened_orc(source, piece.file)
-            given = set(opened.schema.names)
-            names = [name for name in schema.names if name in given]
-            stop = opened.nstripes if piece.stop is None else piece.stop
-            for number in range(piece.start, stop):
-                try:
-                    stripe = opened.read_stripe(number, columns=names)
-                except (pa.ArrowException, OSError) as error:
-                    rejects.add_damaged(piece.file, f"stripe {number}", error)
-                    continue
-                yield stripe
-
-
-def _opened_orc(source: pa.NativeFile, file: SourceFile) -> Any:
-    from pyarrow import orc
-
-    try:
-        opened = orc.ORCFile(source)
-        _ = opened.schema  # created here; it may have types that Arrow lacks
-    except (pa.ArrowException, OSError) as error:
-        refuse_failure(file, error)
-        raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
-    return opened
-
-
-# --- Arrow: record batches as they are ---------------------------------------------------
-
-
-class Arrow(SourceFormat):
-    """Files of Arrow, also called Feather. Options: none. A file is one task."""
-
-    name = "arrow"
-    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
-
-    def schema(self, file: SourceFile) -> pa.Schema:
-        """Return columns from the footer."""
-        with open_source(file) as source:
-            schema: pa.Schema = _opened_arrow(source, file).schema
-        return schema
-
-    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield the batches of the file; memory: one batch."""
-        with open_source(piece.file) as source:
-            opened = _opened_arrow(source, piece.file)
-            names = [name for name in schema.names if name in opened.schema.names]
-            for number in range(opened.num_record_batches):
-                try:
-                    batch = opened.get_batch(number)
-                    for column in map(_valid_times, batch.columns):
-                        column.validate(full=True)  # offsets may be wrong: they are only mapped
-                except (pa.ArrowException, OSError) as error:
-                    rejects.add_damaged(piece.file, f"batch {number}", error)
-                    continue
-                yield batch.select(names)
-
-
-def _opened_arrow(source: pa.NativeFile, file: SourceFile) -> Any:
-    try:
-        return pa.ipc.open_file(source)
-    except (pa.ArrowException, OSError) as error:
-        refuse_failure(file, error)
-        raise FormatError(f"{file.uri} is not an Arrow file: {error}") from error
-
-
-def _valid_times(column: Any) -> Any:
-    """Return times as integers: Arrow refuses values such as 24:00, which are harmless."""
-    kind = column.type
-    if not (pa.types.is_time(kind) or pa.types.is_date(kind)):
-        return column
-    return column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
-
-
-# --- Avro: blocks of records become batches; read by the package fastavro -----------------
-
-_PLAIN: Final[dict[str, pa.DataType]] = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "int date": pa.date32(),
-    "int time-millis": pa.time32("ms"),
-    "long time-micros": pa.time64("us"),
-    "long timestamp-millis": pa.timestamp("ms", "UTC"),
-    "long timestamp-micros": pa.timestamp("us", "UTC"),
-    "long local-timestamp-millis": pa.timestamp("ms"),
-    "long local-timestamp-micros": pa.timestamp("us"),
-}
-"""Arrow types by stored type, and optional logical type. Other logical types are ignored."""
-
-_MAX_FIXED_BYTES: Final = 1024
-"""Largest ``fixed`` in bytes with its own type, as a null takes as many. Others are ``binary``."""
-
-
-class Avro(SourceFormat):
-    """Avro files. Options: none. A file is one task."""
-
-    name = "avro"
-    suffixes: ClassVar[tuple[str, ...]] = (".avro",)
-
-    def schema(self, file: SourceFile) -> pa.Schema:
-        """Return columns from the header."""
-        with open_source(file) as source:
-            return _avro_columns(_avro_blocks(source, file), file)
-
-    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Yield batches of at most 65,536 rows."""
-        file = piece.file
-        with open_source(file) as source:
-            blocks = _avro_blocks(source, file)
-            columns = _avro_columns(blocks, file)
-            names = [name for name in schema.names if name in columns.names]
-            number, records = -1, iter(())
-            while True:
-                try:
-                    part = list(islice(records, _BATCH_ROWS))
-                    if not part:
-                        number += 1
-                        block = next(blocks, None)
-                        if block is None:
-                            return
-                        records = iter(block)
-                        continue
-                    batch = _avro_batch(part, columns, names)
-                except Exception as error:  # fastavro raises errors of many types
-                    if "codec" in f"{error}":  # the file is sound, but its codec is unknown
-                        raise UnsupportedFeatureError(f"{file.uri}: its {error}") from error
-                    # The start of the next block is unknown.
-                    rejects.add_damaged(file, f"block {number}", error)
-                    return
-                yield batch
-
-
-def _avro_blocks(source: pa.NativeFile, file: SourceFile) -> Any:
-    try:
-        import fastavro
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Avro files need the package fastavro: pip install 'glaive[avro]'"
-        ) from error
-    try:
-        raw: Any = source  # has the methods that the buffer needs
-        return fastavro.block_reader(BufferedReader(raw, 1 << 20))
-    except Exception as error:
-        refuse_failure(file, error)
-        raise FormatError(f"{file.uri} is not an Avro file: {error!r}") from error
-
-
-def _avro_columns(blocks: Any, file: SourceFile) -> pa.Schema:
-    written: Any = blocks.writer_schema
-    if not isinstance(written, dict) or written.get("type") != "record":
-        raise UnsupportedFeatureError(f"{file.uri}: Avro values must be records")
-    try:
-        return pa.schema(_avro_type(written, file.uri, {}))
-    except GlaiveError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"{file.uri}: its Avro schema is damaged: {error!r}") from error
-
-
-def _avro_type(written: Any, where: str, known: dict[str, Any]) -> Any:
-    """Return the Arrow type of an Avro type; ``known`` has the types with a name."""
-    if isinstance(written, list):
-        kinds = [kind for kind in written if kind != "null"]
-        if len(kinds) > 1 and all(kind in ("int", "long", "float", "double") for kind in kinds):
-            kinds = ["long" if {*kinds} <= {"int", "long"} else "double"]
-        if len(kinds) > 1:
-            raise UnsupportedFeatureError(
-                f"{where}: an Avro union of {kinds}; write the file with one type and null"
-            )
-        return _avro_type(kinds[0], where, known) if kinds else pa.null()
-    if isinstance(written, str):
-        kind = _PLAIN.get(written) or known[written]
-        if kind is _UNFINISHED:
-            raise UnsupportedFeatureError(f"{where}: the Avro record {written} contains itself")
-        return kind
-    kind = written["type"]
-    if isinstance(kind, dict | list):
-        return _avro_type(kind, where, known)
-    name, logical = written.get("name"), written.get("logicalType")
-    made: Any = _PLAIN.get(f"{kind} {logical}") or _PLAIN.get(kind)
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        decimal = pa.decimal256 if written["precision"] > 38 else pa.decimal128
-        made = decimal(written["precision"], written.get("scale", 0))
-    elif kind == "fixed":
-        sized = pa.binary(written["size"])
-        made = sized if written["size"] <= _MAX_FIXED_BYTES else pa.binary()
-    elif kind == "array":
-        made = pa.list_(_avro_type(written["items"], where, known))
-    elif kind == "map":
-        made = pa.map_(pa.string(), _avro_type(written["values"], where, known))
-    elif kind in ("record", "error"):
-        known[name] = _UNFINISHED
-        made = pa.struct(
-            [
-                pa.field(field["name"], _avro_type(field["type"], where, known))
-                for field in written["fields"]
-            ]
-        )
-    elif made is None:
-        made = known[kind]
-    if name is not None:
-        known[name] = made
-    return made
-
-
-_UNFINISHED: Final = object()
-"""Placeholder for the type of a record whose fields are being read."""
-
-
-def _avro_batch(records: list[Any], columns: pa.Schema, names: list[str]) -> pa.RecordBatch:
-    kinds: list[Any] = [columns.field(name).type for name in names]
-    arrays: list[Any] = [
-        pa.array([_for_arrow(record[name], kind) for record in records], kind)
-        for name, kind in zip(names, kinds, strict=True)
-    ]
-    return pa.record_batch(arrays, names)
-
-
-def _for_arrow(value: Any, kind: Any) -> Any:
-    """Return a value with maps as lists of pairs, and UUIDs as strings or bytes."""
-    if isinstance(value, dict):
-        if pa.types.is_map(kind):
-            return [(key, _for_arrow(one, kind.item_type)) for key, one in value.items()]
-        return {field.name: _for_arrow(value[field.name], field.type) for field in kind}
-    if isinstance(value, list):
-        return [_for_arrow(one, kind.value_type) for one in value]
-    if isinstance(value, UUID):
-        return value.bytes if pa.types.is_fixed_size_binary(kind) else str(value)
-    return value
-
+from glaive.options import TEXT, Kind, integer
 
 # --- Whole files as rows: images, audio or other files, as blobs with facts about them ---
 
@@ -545,113 +139,338 @@ class Images(Binary):
             return None
 
 
-# --- Delta tables: the files of one version, without the rows that it deleted -------------
+# --- Tables of Delta and Iceberg: one version, or what changed since an earlier one -------
+#
+# A package of the format reads the metadata in this process; tasks read the files.
+
+_VERSION: Final = integer(0)
+_OPTIONS: Final[dict[str, tuple[Kind, Any]]] = {
+    "version": (
+        # of the command line and of SQL, too
+        Kind(
+            _VERSION.expected,
+            lambda given: (_VERSION.parse if isinstance(given, str) else _VERSION.check)(
+                "version", given
+            ),
+        ),
+        None,
+    ),
+    "asof": (Kind("a datetime or a string", lambda given: sanitize_ts(given).astimezone()), None),
+}
+
+Parts: TypeAlias = dict[Hashable, tuple[SourceFile, Any]]
+"""Files of a table by all that decides on their rows, with what a task needs to read them."""
 
 
-class Delta(Parquet):
-    """One version of a Delta table. Options: ``version``, by default the newest."""
+class TableFormat(SourceFormat):
+    """A version of a table of another system.
 
-    name = "delta"
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    options: ClassVar = {"version": (integer(0), None)}
+    Options: ``version``, or ``asof``, a time; by default the newest version.
+
+    Parameters
+    ----------
+    table
+        The place of the table.
+    removed
+        Files with rows that the table had before and lacks now.
+    """
+
+    folders = False
+    options: ClassVar = _OPTIONS
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
+        if self.given.version is not None and self.given.asof is not None:
+            raise OptionError(f"{self.name}: found version and asof. Pass one of them.")
+        self.table, self.version, self.identity = "", 0, ""
+        self.removed: list[SourceFile] = []
+        self._since: int | None = None
         self._columns = pa.schema([])
-        self._partition: dict[str, dict[str, Any]] = {}
-        self._kept: dict[str, Any] = {}
+        self._parts: dict[tuple[str, str | None], Any] = {}
+        self._opened: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}
 
     def described(self) -> tuple[str, dict[str, object]]:
-        """Return the name and the version that was listed."""
-        return self.name, dict(self.properties)
+        """Return the name, the version that was listed, and the version before."""
+        return self.name, {**self.properties, "since": self._since}
 
-    def files(self, sources: Sequence[str], options: Mapping[str, str]) -> list[SourceFile]:
-        """Return the files of the version, from the log of the table.
+    @property
+    def mark(self) -> SourceFile:
+        """The entry of this version in the list of loaded files."""
+        return SourceFile("", self.table, 0, None, etag=f"{self.identity} {self.version}")
+
+    def files(
+        self,
+        sources: Sequence[str],
+        options: Mapping[str, str],
+        last: Callable[[SourceFile], str | None] = lambda _: None,
+        *,
+        by_keys: bool = False,
+    ) -> list[SourceFile]:
+        """Return the files of the version, or the files with what changed since the last load.
+
+        Parameters
+        ----------
+        last
+            Returns the ETag of the entry of the last load, if there is one.
+        by_keys
+            Whether rows have keys, so that changed and removed rows can be found.
 
         Raises
         ------
         MissingDependencyError
-            The package deltalake is missing.
+            The package of the format is missing.
         OptionError
-            There are several sources, the table has no such version, or it has no files.
+            There are several sources, the table has no such version, or it has no files. Or rows
+            were changed or removed, and they have no keys.
         UnsupportedFeatureError
-            The files have other names of columns than the table, or are in other folders.
+            The table has a feature that the reader lacks.
         """
-        try:
-            deltalake: Any = import_module("deltalake")
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"{', '.join(sources)}: Delta tables need the package deltalake. Install it: pip "
-                "install 'glaive[delta]'"
-            ) from error
         if len(sources) != 1:
-            raise OptionError(f"delta: name one table, found {len(sources)} sources")
-        [source] = sources
-        try:
-            opened = deltalake.DeltaTable(
-                source, version=self.given.version, storage_options=dict(options) or None
+            raise OptionError(f"{self.name}: name one table, found {len(sources)} sources")
+        self._open(sources[0], options)
+        self.properties = {
+            f"{self.name}.table": self.table,
+            f"{self.name}.version": f"{self.version}",
+        }
+        identity, _, since = (last(self.mark) or "").rpartition(" ")
+        self._since = int(since) if since else None
+        if self._since is None:
+            added, removed = self._all(self.version), Parts()
+            if not added:
+                raise OptionError(
+                    f"{sources[0]}: version {self.version} has no files. Name another."
+                )
+        elif identity != self.identity:
+            raise OptionError(
+                f"{sources[0]}: the table was created again since its last load. Pass "
+                "mode='overwrite' to load it anew"
             )
-        except deltalake.exceptions.DeltaError as error:
-            raise OptionError(f"{source}: no such Delta table or version: {error}") from error
-        settings = opened.metadata().configuration
+        else:
+            added, removed = self._changes(self._since, by_keys=by_keys)
+        both = [*removed.values(), *added.values()]
+        self._parts = {(file.path, file.etag): part for file, part in both}
+        self.removed, files = (
+            sorted((file for file, _ in parts.values()), key=attrgetter("path"))
+            for parts in (removed, added)
+        )
+        return files
+
+    def _changes(self, since: int, *, by_keys: bool) -> tuple[Parts, Parts]:
+        """Return the files with rows that are new or changed, and the files with rows removed."""
+        if since == self.version:
+            return {}, {}
+        appended = self._appended(since)
+        if appended is not None:
+            return appended, {}
+        if not by_keys:
+            raise OptionError(
+                f"{self.table}: rows were changed or removed since version {since}, the last "
+                "load, or the table's history is too short to tell. Pass mode='merge' with "
+                "merge_keys, or mode='overwrite'"
+            )
+        before, now = self._all(since), self._all(self.version)
+        added = {key: now[key] for key in now.keys() - before.keys()}
+        removed = {key: before[key] for key in before.keys() - now.keys()}
+        return self._narrowed(added, removed)
+
+    def _narrowed(self, added: Parts, removed: Parts) -> tuple[Parts, Parts]:
+        """Leave out rows that both have, if this is cheap."""
+        return added, removed
+
+    @abstractmethod
+    def _open(self, source: str, options: Mapping[str, str]) -> None:
+        """Open the table at a version: set ``table``, ``version``, ``identity``, columns."""
+
+    @abstractmethod
+    def _all(self, version: int) -> Parts:
+        """Return all files of a version."""
+
+    @abstractmethod
+    def _appended(self, since: int) -> Parts | None:
+        """Return the files that were added since; ``None`` if other rows changed, or may have."""
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Return the columns of the table."""
+        return self._columns
+
+    def _needed(self, module: str, source: str) -> Any:
+        """Import a module of the package that reads the metadata."""
+        try:
+            return import_module(module)
+        except ImportError as error:
+            package = module.partition(".")[0]
+            raise MissingDependencyError(
+                f"{source}: {self.name.title()} tables need the package {package}. Install it: pip "
+                f"install 'glaive[{self.name}]'"
+            ) from error
+
+
+class _Live(NamedTuple):
+    """The rows of a file of Delta that count, and the values of its partition.
+
+    Parameters
+    ----------
+    mask
+        Whether a row counts, for the first rows.
+    rest
+        Whether the other rows count.
+    """
+
+    partition: Mapping[str, Any]
+    mask: Any
+    rest: bool = True
+
+    def masked(self, start: int, count: int) -> Any:
+        """Return whether rows count."""
+        known = self.mask.slice(start, count)
+        return pa.concat_arrays([known, pa.repeat(self.rest, count - len(known))])
+
+    def without(self, other: _Live) -> _Live | None:
+        """Return the rows that only this file has, or ``None``."""
+        size = max(len(self.mask), len(other.mask))
+        kept = pc.and_not(self.masked(0, size), other.masked(0, size))
+        return _Live(self.partition, kept, rest=False) if kept.true_count else None
+
+
+class Delta(TableFormat, Parquet):
+    """One version of a Delta table. It has the options of :class:`TableFormat`."""
+
+    name = "delta"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    def _open(self, source: str, options: Mapping[str, str]) -> None:
+        deltalake = self._needed("deltalake", source)
+
+        def opened(version: int | None) -> Any:
+            try:
+                return deltalake.DeltaTable(
+                    source, version=version, storage_options=dict(options) or None
+                )
+            except deltalake.exceptions.DeltaError as error:
+                raise OptionError(f"{source}: no such Delta table or version: {error}") from error
+
+        table = opened(self.given.version)
+        if self.given.asof is not None:
+            table.load_as_version(self.given.asof)
+        settings = table.metadata().configuration
         mapping = settings.get("delta.columnMapping.mode", "none")
         if mapping != "none":
             raise UnsupportedFeatureError(
                 f"{source}: the table maps columns by {mapping}. Read it with Spark's delta source "
                 "and write it with glaive.spark.write"
             )
-        self.properties = {"delta.table": opened.table_uri, "delta.version": f"{opened.version()}"}
-        self._columns = pa.schema(opened.schema().to_arrow()).remove_metadata()
+        self.table, self.version = table.table_uri, table.version()
+        self.identity = f"{table.metadata().id}"
+        self._columns = pa.schema(table.schema().to_arrow()).remove_metadata()
         with as_store_errors(source, "list"):
             store = open_store(source, options)
-        below, files = folder_of(store), []
-        actions = pa.table(opened.get_add_actions())
+        self._opened = opened, store, options
+
+    def _all(self, version: int) -> Parts:
+        opened, _, _ = self._opened
+        table, parts, kept = opened(version), Parts(), {}
+        for batch in table.deletion_vectors():
+            for uri, mask in zip(*(pa.record_batch(batch).columns), strict=True):
+                name = unquote(uri.as_py()).removeprefix(unquote(table.table_uri)).lstrip("/")
+                kept[name] = pa.array(mask.values)
+        actions = pa.table(table.get_add_actions())
         names = ("path", "size_bytes", "modification_time", "partition")
         known = [name for name in names if name in actions.column_names]
         for action in actions.select(known).to_pylist():
-            path, at = unquote(action["path"]), action["modification_time"]
-            if "://" in path or path.startswith("/"):
-                raise UnsupportedFeatureError(
-                    f"{source}: the file {path!r:.80} is in another folder, as in a shallow clone. "
-                    "Name the origin of the clone"
-                )
-            changed = datetime.fromtimestamp(at / 1000, UTC)
-            size = action["size_bytes"]
-            files.append(SourceFile(below, path, size, changed, options, store.secret))
-            self._partition[path] = action.get("partition") or {}
-        if not files:
-            raise OptionError(f"{source}: version {opened.version()} has no files. Name another.")
-        for batch in opened.deletion_vectors():
-            for uri, kept in zip(*(pa.record_batch(batch).columns), strict=True):
-                name = unquote(uri.as_py()).removeprefix(unquote(opened.table_uri)).lstrip("/")
-                self._kept[name] = pa.array(kept.values)
-        return sorted(files, key=lambda file: file.path)
+            file = self._file(version, *(action[name] for name in names[:3]))
+            mask = kept.get(file.path)
+            live = _Live(action.get("partition") or {}, mask)
+            key = mask and hashlib.sha256(b"".join(map(bytes, mask.buffers()[1:]))).digest()
+            parts[file.path, key] = file, live
+        return parts
 
-    def schema(self, file: SourceFile) -> pa.Schema:
-        """Return the columns of the table."""
-        return self._columns
+    def _file(self, version: int, path: str, size: int, changed: int) -> SourceFile:
+        _, store, options = self._opened
+        path, modified = unquote(path), datetime.fromtimestamp(changed / 1000, UTC)
+        if "://" in path or path.startswith("/"):
+            raise UnsupportedFeatureError(
+                f"{self.table}: the file {path!r:.80} is in another folder, as in a shallow clone. "
+                "Name the origin of the clone"
+            )
+        folder = folder_of(store)
+        return SourceFile(folder, path, size, modified, options, store.secret, f"{version}")
+
+    def _appended(self, since: int) -> Parts | None:
+        _, store, _ = self._opened
+        parts = Parts()
+        if since > self.version:
+            return None
+        for version in range(since + 1, self.version + 1):
+            path = f"_delta_log/{version:020}.json"
+            try:
+                log = store.get(path).to_pybytes()
+            except ObjectNotFoundError:  # the table keeps its log for 30 days
+                return None
+            try:
+                actions = [json.loads(line) for line in log.splitlines() if line.strip()]
+                removes = [one["remove"] for one in actions if "remove" in one]
+                adds = [one["add"] for one in actions if "add" in one]
+                if any(one.get("dataChange", True) for one in removes):
+                    return None
+                for add in adds:
+                    if add.get("dataChange", True):
+                        names = ("path", "size", "modificationTime")
+                        file = self._file(version, *(add[name] for name in names))
+                        texts = add.get("partitionValues") or {}
+                        columns = map(self._columns.field, texts)
+                        values = {
+                            one.name: scalar_of(texts[one.name] or None, one, file.uri).as_py()
+                            for one in columns
+                        }
+                        parts[file.path] = file, _Live(values, None)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise FormatError(
+                    f"{self.table}: {path} is damaged: {error!r}. Repair the table"
+                ) from error
+        return parts
+
+    def _narrowed(self, added: Parts, removed: Parts) -> tuple[Parts, Parts]:
+        """Leave out rows of a file that both versions have, if only its deletion vector changed."""
+        by_path = [
+            {file.path: (key, file, live) for key, (file, live) in parts.items()}
+            for parts in (added, removed)
+        ]
+        empty = pa.array([], pa.bool_())
+        for path in by_path[0].keys() & by_path[1].keys():
+            both = [of[path] for of in by_path]
+            new, old = (
+                _Live(live.partition, empty if live.mask is None else live.mask)
+                for _, _, live in both
+            )
+            for parts, (key, file, _), live in (
+                (added, both[0], new.without(old)),
+                (removed, both[1], old.without(new)),
+            ):
+                del parts[key]
+                if live is not None:
+                    parts[key] = file, live
+        return added, removed
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
         """Return runs of row groups; a file with deleted rows is one piece."""
-        if file.path in self._kept:
+        if self._parts[file.path, file.etag].mask is not None:
             return SourceFormat.pieces(self, file, target_bytes)
         return super().pieces(file, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """Yield the rows that the version has, with the values of their partition."""
-        path, at = piece.file.path, 0
-        kept = self._kept.get(path)
+        live, at = self._parts[piece.file.path, piece.file.etag], 0
         # The numbers of deleted rows count all rows of the file, so none may be left out.
-        strict = rejects if kept is None else Rejects(keep=False)
+        strict = rejects if live.mask is None else Rejects(keep=False)
         for batch in super().read(piece, schema, strict):
             rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-            if kept is not None:
-                # The vector may end early: it then keeps all rows after its end.
-                mask = kept.slice(at, len(batch))
-                rest = pa.repeat(True, len(batch) - len(mask))
-                rows = rows.filter(pa.concat_arrays([mask, rest]))
+            if live.mask is not None:
+                rows = rows.filter(live.masked(at, len(batch)))
                 at += len(batch)
-            for name, value in self._partition[path].items():
+            for name, value in live.partition.items():
                 if name in schema.names and name not in rows.schema.names:
                     field = self._columns.field(name)
                     column = pa.array([value], field.type)[0]
@@ -659,10 +478,180 @@ class Delta(Parquet):
             yield rows
 
 
+class Iceberg(TableFormat):
+    """One snapshot of an Iceberg table, read by pyiceberg. A file is one task.
+
+    It has the options of :class:`TableFormat`; ``version`` is the id of a snapshot. ``catalog``
+    is the name of a catalogue of pyiceberg's configuration; the source is then the name of a
+    table. Otherwise the source is the folder of a table, or its ``metadata.json``.
+    """
+
+    name = "iceberg"
+    options: ClassVar = {**_OPTIONS, "catalog": (TEXT, None)}
+
+    def _open(self, source: str, options: Mapping[str, str]) -> None:
+        tables, files = (
+            self._needed(f"pyiceberg.{name}", source) for name in ("table", "io.pyarrow")
+        )
+        named: Any = import_module("pyiceberg.exceptions")
+        errors: Any = (
+            ValueError,
+            ObjectNotFoundError,
+            named.NoSuchTableError,
+            named.ValidationError,
+        )
+        try:
+            if self.given.catalog is None:
+                io, place = StoreFiles(source, options), _newest_metadata(source, options)
+                read = import_module("pyiceberg.serializers").FromInputFile.table_metadata
+                metadata = read(io.new_input(place))
+                catalog = import_module("pyiceberg.catalog.noop").NoopCatalog("static-table")
+                table = tables.StaticTable((source,), metadata, place, io, catalog)
+            else:
+                catalogs = import_module("pyiceberg.catalog")
+                table = catalogs.load_catalog(self.given.catalog, **options).load_table(source)
+                metadata = table.metadata
+        except errors as error:
+            raise OptionError(f"{source}: no such Iceberg table: {error}") from error
+        if self.given.asof is not None:
+            snapshot = table.snapshot_as_of_timestamp(int(self.given.asof.timestamp() * 1000))
+        elif self.given.version is not None:
+            snapshot = table.snapshot_by_id(self.given.version)
+        else:
+            snapshot = table.current_snapshot()
+        if snapshot is None:
+            raise OptionError(f"{source}: no such Iceberg snapshot, or none. Name another.")
+        is_newest = self.given.asof is None and self.given.version is None
+        schema = (
+            table.schema()
+            if is_newest
+            else table.scan(snapshot_id=snapshot.snapshot_id).projection()
+        )
+        self.table, self.version = table.location(), snapshot.snapshot_id
+        self.identity = f"{metadata.table_uuid}"
+        try:
+            columns = files.schema_to_pyarrow(schema, include_field_ids=False)
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise UnsupportedFeatureError(f"{source}: {error}. Read it with Spark") from error
+        self._columns = files._pyarrow_schema_ensure_small_types(columns)  # noqa: SLF001  # pinned
+        # Tasks need only the schemas, partition specs and properties.
+        lean: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}}
+        self._reader = metadata.model_copy(update=lean), table.io, schema
+        self._opened = table
+
+    def _all(self, version: int) -> Parts:
+        if self._opened.snapshot_by_id(version) is None:
+            raise OptionError(
+                f"{self.table}: snapshot {version} was removed. Pass mode='overwrite' to load the "
+                "table anew"
+            )
+        return self._planned(self._opened.scan(snapshot_id=version))
+
+    def _planned(self, scan: Any) -> Parts:
+        try:
+            tasks = list(scan.plan_files())
+        except ValueError as error:
+            raise UnsupportedFeatureError(
+                f"{self.table}: {error}. Compact the table, or read it with Spark's iceberg source "
+                "and write it with glaive.spark.write"
+            ) from error
+        parts = Parts()
+        for task in tasks:
+            file = task.file
+            deletes = frozenset(
+                (one.file_path, getattr(one, "content_offset", None)) for one in task.delete_files
+            )
+            key = hashlib.sha256(repr(sorted(deletes, key=repr)).encode()).hexdigest()
+            found = SourceFile("", file.file_path, file.file_size_in_bytes, None, etag=key)
+            parts[file.file_path, key] = found, task
+        return parts
+
+    def _appended(self, since: int) -> Parts | None:
+        table: Any = self._opened
+        at = self.version
+        while at != since:
+            snapshot = table.snapshot_by_id(at)
+            done = snapshot and snapshot.summary and snapshot.summary.operation.value
+            if done not in ("append", "replace"):
+                return None
+            at = snapshot.parent_snapshot_id
+        return self._planned(
+            table.incremental_append_scan(
+                from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=self.version
+            )
+        )
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Yield the rows of a file that the snapshot has; memory: a batch."""
+        reader = self._needed("pyiceberg.io.pyarrow", piece.file.uri)
+        every = import_module("pyiceberg.expressions").AlwaysTrue()
+        metadata, io, columns = self._reader
+        task = self._parts[piece.file.path, piece.file.etag]
+        scan = reader.ArrowScan(metadata, io, columns.select(*schema.names), every)
+        try:
+            deletes = reader._read_all_delete_files(io, [task])  # noqa: SLF001  # pinned
+            # The public method reads a whole file into memory.
+            batches = scan._record_batches_from_scan_tasks_and_deletes  # noqa: SLF001  # pinned
+            yield from batches([task], deletes)
+        except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+            refuse_failure(piece.file, error)
+            raise FormatError(f"{piece.file.uri}: pyiceberg cannot read it: {error}") from error
+
+
+_METADATA: Final = re.compile(r"(?:v|0*)(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
+
+
+def _newest_metadata(source: str, options: Mapping[str, str]) -> str:
+    """Return the newest file of metadata of a table: the source, or in its folder."""
+    if "metadata.json" in source.rpartition("/")[2]:
+        return source
+    folder = f"{source.rstrip('/')}/metadata"
+    found = [
+        (int(name[1]), file.modified, file.uri)
+        for file in files_in(folder, options)
+        if (name := _METADATA.fullmatch(file.path))
+    ]
+    if not found:
+        raise OptionError(f"{source}: no such Iceberg table: metadata/ has no metadata.json")
+    return max(found)[2]
+
+
+class StoreFiles:
+    """The stores of glaive as files of pyiceberg; can be pickled."""
+
+    def __init__(self, table: str, options: Mapping[str, str]) -> None:
+        self.properties = dict(options)
+        self._is_local = _is_local(table)
+
+    def new_input(self, location: str) -> StoredInput:
+        """Return a file by its URI, which the metadata of a stranger may name."""
+        if _is_local(location) and not self._is_local:
+            raise UnsupportedFeatureError(
+                f"{location}: a table of an object store names a local file. Repair the table"
+            )
+        return StoredInput(re.sub("^s3[an]://", "s3://", location), self.properties)
+
+
+def _is_local(uri: str) -> bool:
+    return uri.partition("://")[0].lower() in ("file", uri.lower())
+
+
+class StoredInput:
+    """A file that pyiceberg opens."""
+
+    def __init__(self, location: str, options: Mapping[str, str]) -> None:
+        self.location, self._options = location, options
+
+    def open(self, *, seekable: bool = True) -> pa.NativeFile:
+        """Open the file; it costs one request for its size."""
+        return open_source(file_at(self.location, self._options))
+
+
 # --- Formats by name, and the format that names of files suggest ------------------------
 
 FORMATS: dict[str, type[SourceFormat]] = {
-    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Arrow, Text, Images, Binary, Delta)
+    kind.name: kind
+    for kind in (Csv, Json, Parquet, Orc, Avro, Arrow, Text, Images, Binary, Delta, Iceberg)
 }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.merging.merge_insert import key_names
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
@@ -19,7 +20,7 @@ from glaive.dataset.writing.plan import WriteOptions, exists_already
 from glaive.errors import DatasetExistsError, ObjectNotFoundError, OptionError, VersionNotFoundError
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.ingestion.formats import format_named
+from glaive.ingestion.formats import TableFormat, format_named
 from glaive.ingestion.loads import Ledger, load_once, newest_of
 from glaive.ingestion.plan import (
     DriftRule,
@@ -27,6 +28,7 @@ from glaive.ingestion.plan import (
     IngestPlan,
     Reconciled,
     Sources,
+    Staged,
     acknowledged,
     check_apart,
     commit_all_bad_records,
@@ -38,7 +40,13 @@ from glaive.ingestion.plan import (
     version_of,
     written_fragments,
 )
-from glaive.ingestion.sources import SourceFormat, known_options, list_sources, source_names
+from glaive.ingestion.sources import (
+    SourceFile,
+    SourceFormat,
+    known_options,
+    list_sources,
+    source_names,
+)
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,
@@ -100,7 +108,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         Path or URI of the dataset.
     format
         ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``arrow``, ``text``, ``images``,
-        ``binary`` or ``delta``; default: from the names of the files.
+        ``binary``, ``delta`` or ``iceberg``; default: from the names of the files.
     mode
         ``create`` fails if there is a dataset. ``append`` adds rows, ``overwrite`` replaces all
         rows. ``merge`` updates the rows whose ``merge_keys`` exist, and inserts the others.
@@ -118,7 +126,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         Columns that identify a row, for ``merge``.
     once
         Read only files that no earlier ingest with ``once`` has read. The dataset remembers path,
-        size, time and ETag. A file that changed since is left out, and counted in ``changed``.
+        size, time and ETag. A file that changed since is left out, and counted in ``changed``. Of
+        a Delta or Iceberg table, read what changed since the version that the dataset remembers.
     job_id
         A name of this job. If you run a stopped job again with the same name, it continues. If
         you run a finished job again, it returns the version that it made.
@@ -134,7 +143,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     storage_options, source_options
         Options of the store of the dataset, and options of the store of the files.
     reader_options
-        Options of the format: see the classes in ``glaive.ingestion.formats``.
+        Options of the format: see the classes in ``glaive.ingestion``.
     write_options
         Further options of the write, such as ``max_rows_per_file``.
     task_bytes
@@ -159,7 +168,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     DatasetExistsError
         ``mode`` is ``create``, and the dataset exists.
     OptionError
-        An option is wrong, or the files of a source are missing.
+        An option is wrong, or the files of a source are missing. Or rows of a table changed since
+        the last load, and ``mode`` is ``append``.
     CommitConflictError
         Another writer changed data that the commit needs. For ``merge`` also: files were removed
         while tasks read them, before any run of the job made a version. Run the job again.
@@ -180,7 +190,10 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     aside = None if bad_records is None else open_root(bad_records, storage_options)
     check_apart(store, aside)
     names = source_names(source)
-    chosen = _format(format, reader_options, mode, once=once)
+    chosen = None if format is None else format_named(format, reader_options or {})
+    table = chosen if isinstance(chosen, TableFormat) else None
+    if once and mode == "overwrite" and table is None:
+        raise OptionError("once: found mode='overwrite'. Pass mode='append' or mode='merge'.")
     settings = dict(write_options or {})
     known_options("write_options", settings, _WRITE_OPTIONS)
 
@@ -192,14 +205,13 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
                 return _repeated(journal, done)
         _check_mode(store, mode, base, merge_keys)
         keeps = base is not None and mode in ("append", "merge")
-        listed = list_sources if chosen is None else chosen.files
-        files, changed = listed(names, source_options or {}), 0
-        if ledger is not None:
-            files, changed = ledger.new(files)
-            if not files:
-                return ledger.nothing_new(base, job_id, changed)
+        files, removed, changed = _listed(
+            names, source_options or {}, chosen, ledger if table is None or keeps else None, mode
+        )
+        if ledger is not None and not files and not removed:
+            return ledger.nothing_new(base, job_id, changed)
         sources = find_sources(
-            files,
+            files or removed,
             format=chosen,
             existing=base.schema.to_arrow() if base is not None and keeps else None,
             schema=parse_columns(schema) if isinstance(schema, str) else schema,
@@ -210,6 +222,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         opened = partial(open_dataset, uri, storage_options=storage_options)
         if base is not None and keeps:
             base = _evolved(opened(), sources.columns, base)
+        sources = replace(sources, files=tuple(files))
         options = _options(mode, settings, sources, ledger, keeps=keeps)
         try:
             plan = plan_ingest(
@@ -229,18 +242,40 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
             if done is None:
                 raise
             return _repeated(journal, done)
-        results = run_tasks(plan, driver or _threads, progress)
-        if ledger is not None:
-            ledger.record(files)
-        if mode != "merge":
-            result = commit_ingest(plan, results, files=len(files))
-        else:
-            result = _merge(plan, sources, merge_keys, opened, results, merge_runner)
+        keys = key_names(plan.write.schema, merge_keys) if mode == "merge" else ()
+        gone = _staged_keys(plan, sources, removed, keys, driver or _threads, task_bytes)
+        try:
+            results = run_tasks(plan, driver or _threads, progress)
+            if ledger is not None:
+                ledger.record(files if table is None else [table.mark])
+            if mode != "merge":
+                result = commit_ingest(plan, results, files=len(files))
+            else:
+                result = _merge(plan, sources, keys, opened, results, gone, merge_runner)
+        finally:
+            discard_fragments(gone.write, gone.fragments)
         return replace(result, changed=changed)
 
-    if not once:
+    # A dataset that is made of a table remembers the version, so that a later load can follow it.
+    if not once and (table is None or mode not in ("create", "overwrite")):
         return run(newest_of(store))
     return load_once(store, uri, storage_options, run, bad_records)
+
+
+def _listed(
+    names: Sequence[str],
+    options: Mapping[str, str],
+    chosen: SourceFormat | None,
+    ledger: Ledger | None,
+    mode: IngestMode,
+) -> tuple[list[SourceFile], list[SourceFile], int]:
+    """Return the files to read, the files with removed rows, and the number of changed files."""
+    if isinstance(chosen, TableFormat):
+        last = (lambda _: None) if ledger is None else ledger.last
+        return chosen.files(names, options, last, by_keys=mode == "merge"), chosen.removed, 0
+    files = (list_sources if chosen is None else chosen.files)(names, options)
+    new, changed = (files, 0) if ledger is None else ledger.new(files)
+    return new, [], changed
 
 
 def _options(
@@ -264,19 +299,40 @@ def _options(
     return WriteOptions(mode="append" if mode == "merge" else mode, **settings)
 
 
+def _staged_keys(
+    plan: IngestPlan,
+    sources: Sources,
+    removed: Sequence[SourceFile],
+    keys: tuple[str, ...],
+    driver: Driver,
+    task_bytes: int,
+) -> Staged:
+    """Write the keys of rows that a table had before to files, which the caller removes."""
+    if not removed:
+        return Staged(plan.write)
+    schema = plan.write.schema.to_arrow()
+    columns = Reconciled(pa.schema([schema.field(name) for name in keys]))
+    keyed = plan_ingest(
+        plan.write.store,
+        Sources(tuple(removed), sources.source_format, columns),
+        WriteOptions(mode="overwrite"),
+        task_bytes=task_bytes,
+    )
+    return Staged(keyed.write, written_fragments(run_tasks(keyed, driver)))
+
+
 def _merge(
     plan: IngestPlan,
     sources: Sources,
-    merge_keys: str | Sequence[str] | None,
+    keys: tuple[str, ...],
     opened: Callable[[], LanceDataset],
     results: Sequence[IngestedPieces],
+    removed: Staged,
     runner: TaskRunner | None,
 ) -> IngestResult:
-    """Merge the rows that tasks wrote to files."""
-    from glaive.dataset.merging.merge_insert import key_names
+    """Merge the rows that tasks wrote to files, and delete the rows whose keys are removed."""
     from glaive.ingestion.merging import create_empty, merge_staged
 
-    keys = key_names(plan.write.schema, merge_keys)
     commit_all_bad_records(plan, results)
     create_empty(plan)
     dataset = opened()
@@ -285,7 +341,7 @@ def _merge(
         if made is not None:
             return _repeated(plan.journal, made)
     fragments = written_fragments(results)
-    merged = merge_staged(plan, dataset, fragments, keys, runner or LOCAL.runner)
+    merged = merge_staged(plan, dataset, fragments, removed, keys, runner or LOCAL.runner)
     version = version_of(plan, dataset.manifest)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, version)
@@ -384,20 +440,6 @@ def _is_there(store: ObjectStore, version: int) -> bool:
     with suppress(ObjectNotFoundError):
         return version < 1 << 63 and load_again(store, version, None).version == version
     return False
-
-
-def _format(
-    name: str | None, reader_options: Mapping[str, object] | None, mode: str, *, once: bool
-) -> SourceFormat | None:
-    """Return the format of this name; refuse what excludes ``once``."""
-    if once and name == "delta":
-        raise OptionError(
-            "once: found format='delta', whose tables rewrite files. Ingest a version of the table "
-            "with mode='overwrite'"
-        )
-    if once and mode == "overwrite":
-        raise OptionError("once: found mode='overwrite'. Pass mode='append' or mode='merge'.")
-    return None if name is None else format_named(name, reader_options or {})
 
 
 def _check_mode(

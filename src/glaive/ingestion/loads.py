@@ -76,6 +76,8 @@ class Ledger:
         The files of all loads that count.
     lost
         Ids of loads that another load preceded, so that they cannot commit.
+    order
+        Ids of the loads that count, the last one first.
     """
 
     uri: str = field(repr=False)  # URIs and options may have passwords
@@ -83,6 +85,7 @@ class Ledger:
     load: Load
     files: pa.Table
     lost: tuple[str, ...]
+    order: tuple[str, ...] = ()
 
     @classmethod
     def begin(
@@ -106,7 +109,7 @@ class Ledger:
         starts = rows.filter(pc.is_null(rows["file"]))
         pairs: Any = zip(starts["load"].to_pylist(), starts["after"].to_pylist(), strict=True)
         before: dict[str, str] = dict(pairs)
-        counted, at = set[str](), last
+        counted, at = dict[str, None](), last
         while at:
             if at not in before:
                 raise VersionNotFoundError(
@@ -114,12 +117,13 @@ class Ledger:
                     "are from. Copy the folder from the dataset that has it, such as the origin "
                     "of a clone, or ingest the files without once=True"
                 )
-            counted.add(at)
+            counted[at] = None
             at = before[at]
         known = pa.array(sorted(counted), pa.string())
         files = rows.filter(pc.and_(pc.is_valid(rows["file"]), pc.is_in(rows["load"], known)))
         lost = [one for one, after in before.items() if one not in counted and after != last]
-        return cls(place, storage_options, Load(str(uuid4()), last), files, tuple(lost))
+        load = Load(str(uuid4()), last)
+        return cls(place, storage_options, load, files, tuple(lost), tuple(counted))
 
     def new(self, files: Sequence[SourceFile]) -> tuple[list[SourceFile], int]:
         """Return the files that no load has read, and the number of files that changed since."""
@@ -135,6 +139,13 @@ class Ledger:
         changed = int(pc.sum(differs).as_py() or 0)
         is_new = pc.is_null(at).to_pylist()
         return [file for file, new in zip(files, is_new, strict=True) if new], changed
+
+    def last(self, table: SourceFile) -> str | None:
+        """Return the ETag of the last entry of a table of Delta or Iceberg: its version."""
+        name: Any = table.named[0]
+        rows = self.files.filter(pc.equal(self.files["file"], name))
+        etags = dict(zip(rows["load"].to_pylist(), rows["etag"].to_pylist(), strict=True))
+        return next((etags[load] for load in self.order if load in etags), None)
 
     def record(self, files: Sequence[SourceFile]) -> None:
         """Append files, before the commit of their rows."""

@@ -45,7 +45,7 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.manifest import Feature, Manifest
-from glaive.ingestion.plan import IngestPlan, committing, find_made, version_of
+from glaive.ingestion.plan import IngestPlan, Staged, committing, find_made, version_of
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.table.load import load_again
@@ -320,10 +320,11 @@ def merge_staged(
     plan: IngestPlan,
     dataset: LanceDataset,
     fragments: Sequence[Fragment],
+    removed: Staged,
     keys: tuple[str, ...],
     runner: TaskRunner,
 ) -> int | None:
-    """Update and insert the rows of fragments that tasks wrote.
+    """Update and insert the rows of fragments that tasks wrote; delete rows with removed keys.
 
     Only names of files and sets of rows reach this process. Files of fragments that were written
     again are removed.
@@ -352,7 +353,7 @@ def merge_staged(
         if journal and find_made(journal, "rows", opened.store, opened.manifest) is not None:
             return opened.manifest, None
         try:
-            merge = _Merge(opened, plan, fragments, keys, runner)
+            merge = _Merge(opened, plan, fragments, removed, keys, runner)
             operation = merge.operation(job)
         except (DataFileMissingError, VersionNotFoundError) as error:
             # When a version exists, the run that made it removes files that both runs read.
@@ -369,7 +370,9 @@ def merge_staged(
                 discard_fragments(plan.write, fragments)
             raise
         recorded = job.recording(
-            num_inserted_rows=merge.inserted, num_updated_rows=merge.updated, num_deleted_rows=0
+            num_inserted_rows=merge.inserted,
+            num_updated_rows=merge.updated,
+            num_deleted_rows=merge.gone.count - merge.old.count,
         )
         with committing(plan, opened.manifest.version):
             manifest = commit_operation(opened, operation, properties=recorded, once=job.once)
@@ -407,6 +410,8 @@ class _Merge:
 
     Parameters
     ----------
+    gone
+        Rows of the version that the merge deletes: replaced ones, and rows with removed keys.
     old, new
         Rows with the same keys: rows of the version, and rows of the fragments by their numbers.
     pairs
@@ -422,6 +427,7 @@ class _Merge:
         opened: OpenedVersion,
         plan: IngestPlan,
         fragments: Sequence[Fragment],
+        removed: Staged,
         keys: tuple[str, ...],
         runner: TaskRunner,
     ) -> None:
@@ -436,11 +442,15 @@ class _Merge:
         division = getattr(runner, "division", MergeDivision())
         self.shared = StagedMerge(plan.write, keys, is_declared, division)
         self.opened, self.fragments, self.runner = opened, fragments, runner
-        self.old, self.new = RowsByFragment(), RowsByFragment()
+        self.old, self.new, self.gone = RowsByFragment(), RowsByFragment(), RowsByFragment()
         self.pairs: dict[int, int] = {}
         self.targets: dict[int, list[FragmentRange]] = {}
         self.completed: dict[int, CompletedFragment] = {}
-        self.match()
+        for task, found in self.matched(self.shared, fragments):
+            self._add(task, found)
+        self.gone.add_all(self.old)
+        for _, found in self.matched(replace(self.shared, write=removed.write), removed.fragments):
+            self.gone.add_all(found.old)
         self.complete()
 
     @property
@@ -453,19 +463,21 @@ class _Merge:
         """Number of unmatched rows of the source."""
         return sum(fragment.physical_rows for fragment in self.fragments) - self.new.count
 
-    def match(self) -> None:
+    def matched(
+        self, shared: StagedMerge, fragments: Sequence[Fragment]
+    ) -> Iterator[tuple[MatchTask, StagedMatches]]:
         """Look up the keys of each block in each part of the dataset."""
-        division = self.shared.division
-        blocks = StagedBlock.divided(self.fragments, division.block_rows)
+        division = shared.division
+        blocks = StagedBlock.divided(fragments, division.block_rows)
         parts = _joined(self.runner.parts(self.opened), division.match_tasks // max(1, len(blocks)))
         tasks = [MatchTask(part, block) for block in blocks for part in parts]
-        results = self.runner.run(self.opened, tasks, self.shared) if tasks else []
+        results = self.runner.run(self.opened, tasks, shared) if tasks else []
         for task, found in zip(tasks, results, strict=True):
-            self._add(task, found)
+            if found.repeated is not None:
+                raise ambiguous_source(found.repeated)
+            yield task, found
 
     def _add(self, task: MatchTask, found: StagedMatches) -> None:
-        if found.repeated is not None:
-            raise ambiguous_source(found.repeated)
         common = self.old.first_common(found.old)
         if common is not None:
             raise ambiguous_source(self._key_at(common))
@@ -507,7 +519,7 @@ class _Merge:
 
     def operation(self, job: Job) -> Update:
         """Return the operation that deletes the old rows and adds the new ones."""
-        deleted = delete_in_tasks(self.opened, self.old, job)
+        deleted = delete_in_tasks(self.opened, self.gone, job)
         keys: InsertedKeys | None = None
         new: list[Fragment] = []
         for number, fragment in enumerate(self.fragments):

@@ -428,6 +428,14 @@ class IngestPlan:
         return self.tasks[0].journal if self.tasks else None
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Fragments that were written with a plan, uncommitted."""
+
+    write: WritePlan
+    fragments: Sequence[Fragment] = ()
+
+
 def find_sources(
     files: Sequence[SourceFile],
     *,
@@ -470,7 +478,9 @@ def find_sources(
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing
-    folders = columns_of_folders(files, known, schema_drift, chosen=schema is not None)
+    folders = {}
+    if source_format.folders:
+        folders = columns_of_folders(files, known, schema_drift, chosen=schema is not None)
     schemas: Iterable[pa.Schema]
     if known is not None and not _depends_on_files(source_format, schema, schema_drift):
         schemas = repeat(known, len(files))

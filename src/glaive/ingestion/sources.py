@@ -154,16 +154,16 @@ def list_sources(
     return list({file.uri: file for file in files}.values())
 
 
-def local_file(path: str) -> SourceFile:
-    """Return a file by its path, whatever its name looks like.
+def file_at(uri: str, options: Mapping[str, str] | None = None) -> SourceFile:
+    """Return a file by its path or URI, whatever its name looks like.
 
     Raises
     ------
     ObjectNotFoundError
         The file is missing.
     """
-    store, name = open_object(path, {})
-    return _described(store, store.head(name), {})
+    store, name = open_object(uri, options)
+    return _described(store, store.head(name), options or {})
 
 
 def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
@@ -536,6 +536,9 @@ class SourceFormat(Configured, ABC):
 
     named: ClassVar[bool] = True
     """Whether files state their columns; otherwise a column that a file lacks is null."""
+
+    folders: ClassVar[bool] = True
+    """Whether names of folders, such as ``day=3``, give values of columns."""
 
     def described(self) -> tuple[str, dict[str, object]]:
         """Return name and settings; they are equal for readers with the same result."""

@@ -552,7 +552,7 @@ def folder_values(
     """
     texts = {name.lower(): text for name, text in folder_texts(folder, path).items()}
     return {
-        column.name: _scalar(texts[key], column, f"{folder}{path}")
+        column.name: scalar_of(texts[key], column, f"{folder}{path}")
         for column in columns
         if column.name not in own and (key := column.name.lower()) in texts
     }
@@ -575,7 +575,8 @@ def completed(
     return pa.table(columns, names=schema.names)
 
 
-def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
+def scalar_of(text: str | None, column: pa.Field[Any], where: str) -> Any:
+    """Return a value of a column from its text, as Spark and Delta write it."""
     kind: Any = column.type
     if text is not None and pa.types.is_integer(kind):
         text = text.removeprefix("+")
@@ -585,7 +586,7 @@ def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
     values: Any = pa.array([text], pa.string())
     try:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
-            values = values.cast(pa.timestamp(kind.unit))
+            values = pc.utf8_rtrim(values, "Z").cast(pa.timestamp(kind.unit))
         return values.cast(kind)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(

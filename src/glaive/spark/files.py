@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.fragment import unpacked_fragments
-from glaive.ingestion.formats import Parquet
+from glaive.ingestion.columnar import Parquet
 from glaive.ingestion.job import ingest as ingest_files
 from glaive.ingestion.lines import Csv, Json
 from glaive.ingestion.sources import Piece
@@ -197,8 +197,9 @@ def ingest(
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
     runner, place, job = SparkRunner(spark), absolute(uri), keywords.get("job_id")
     with naming_job(job or "ingest", place, named=job is not None):
+        in_catalogue = "catalog" in (keywords.get("reader_options") or {})
         return ingest_files(
-            [absolute(name) for name in names],
+            list(names) if in_catalogue else [absolute(name) for name in names],
             place,
             driver=partial(_run, runner),
             merge_runner=runner,

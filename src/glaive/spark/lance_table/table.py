@@ -120,16 +120,16 @@ class LanceTable(
         storage_options: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Self:
-        """Create a table with the rows of a Delta table, or of all Parquet files below a folder.
+        """Create a table from a Delta or Iceberg table, or from all Parquet files below a folder.
 
         Parameters
         ----------
         format
-            ``delta`` or ``parquet``.
+            ``delta``, ``iceberg`` or ``parquet``.
         path
-            The folder. The log of a Delta table gives columns and files. Otherwise the first file
-            gives the columns and their Arrow types. Names of folders (``day=3/a.parquet``) give
-            further columns, with the types that Spark infers.
+            The folder. The metadata of a Delta or Iceberg table gives columns and files. Otherwise
+            the first file gives the columns and their Arrow types. Names of folders
+            (``day=3/a.parquet``) give further columns, with the types that Spark infers.
         uri
             Path or URI of the new table.
         job_id
@@ -153,15 +153,15 @@ class LanceTable(
         -----
         This ingests the files: tasks read and write them, and rows bypass Spark.
         """
-        if format not in ("parquet", "delta"):
+        if format not in ("parquet", "delta", "iceberg"):
             raise OptionError(
-                f'format: expected "parquet" or "delta", found {format!r}. Other formats: '
-                "glaive.spark.write(spark.read.format(...).load(path), uri)"
+                f'format: expected "parquet", "delta" or "iceberg", found {format!r}. Other '
+                "formats: glaive.spark.write(spark.read.format(...).load(path), uri)"
             )
         storage, folder = dict(storage_options or {}), located(path).rstrip("/")
         ingest(
             spark,
-            folder if format == "delta" else f"{escape(folder)}/**/*.parquet",
+            f"{escape(folder)}/**/*.parquet" if format == "parquet" else folder,
             uri,
             format=format,
             job_id=job_id,
