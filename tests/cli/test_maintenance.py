@@ -163,8 +163,12 @@ def test_show_fits_on_a_screen(call: Call, things: str) -> None:
         "2 of 2 fragments lost more than 10 % of the rows: run `glaive maintain` on it"
     ]
     text = call("show", things).stdout
-    glaive.dataset(things).update_config({"lance.compaction.batch_size": "few"})
-    assert "advice: lance.compaction.batch_size: expected" in call("show", things).stdout
+    for key, value, advice in (
+        ("glaive.cluster_by", '["gone"]', "Column gone does not exist"),
+        ("lance.compaction.batch_size", "few", "lance.compaction.batch_size: expected"),
+    ):
+        glaive.dataset(things).update_config({key: value})
+        assert f"advice: {advice}" in call("show", things).stdout
     assert "fixed_size_list" in text
     assert len(text.splitlines()) < 40
     assert "3 rows, 2 deleted, in 2 fragments" in text

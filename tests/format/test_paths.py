@@ -71,7 +71,11 @@ def test_other_names_are_no_manifests(name: str) -> None:
 def test_data_file_names_are_spread_and_unique() -> None:
     names = {new_data_file_name() for _ in range(100)}
     assert len(names) == 100
-    assert all(re.fullmatch(r"[01]{24}[0-9a-f]{26}\.lance", name) for name in names)
+    ended = {new_data_file_name("0123456789ab") for _ in range(100)}
+    assert len(ended) == 100
+    assert all(name.endswith("0123456789ab.lance") for name in ended)
+    pattern = r"[01]{24}[0-9a-f]{26}\.lance"
+    assert all(re.fullmatch(pattern, name) for name in names | ended)
 
 
 @pytest.mark.spec("del-1")

@@ -500,6 +500,7 @@ def test_upkeep_runs_the_methods_of_the_table(spark: SparkSession, uri: str) -> 
         ("INSERT INTO t (id, nam) VALUES (1, 'y')", ColumnNotFoundError, "'name'"),
         ("UPDATE t SET price = (SELECT 1)", OptionError, "MERGE INTO"),
         ("UPDATE t SET prise = 1", ColumnNotFoundError, "price"),
+        ("ALTER TABLE t CLUSTER BY (prise)", ColumnNotFoundError, "price"),
         ("DELETE FROM t@gold", RefNotFoundError, "'gold'"),
         ("DELETE FROM t@v1", OptionError, "needs the newest version"),
         ("MERGE INTO t USING t s ON t.id = s.id WHEN MATCHED THEN KEEP", OptionError, "clause"),

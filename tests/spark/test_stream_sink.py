@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
@@ -353,6 +354,17 @@ def test_small_files_are_compacted_once_there_are_enough(uri: str, tmp_path: Pat
     assert rows(uri) == [(number, "x") for number in range(6)]
     query.run(5, [[(5, "x")]])
     assert len(rows(uri)) == 6
+
+
+def test_new_files_of_a_clustered_table_are_clustered(uri: str, tmp_path: Path) -> None:
+    query = Query(uri, tmp_path / "checkpoint", auto_compact_files="3")
+    query.run(0, [[(9, "x")]])
+    glaive.dataset(uri).update_config({"glaive.cluster_by": '["id"]'})
+    for number in range(1, 6):
+        query.run(number, [[(9 - number, "x")]])
+
+    assert glaive.dataset(uri).manifest.num_fragments == 1
+    assert lance.dataset(uri).to_table()["id"].to_pylist() == [4, 5, 6, 7, 8, 9]
 
 
 # --- the name of the application -----------------------------------------------------------------
