@@ -131,7 +131,7 @@ class MergedRows:
     keys
         The inserted keys, for a merge by the primary key.
     task
-        The number of the task of Spark, by which it numbered inserted rows.
+        The number of the task in Spark. It decides on the numbers of inserted rows.
     """
 
     updated: FragmentList

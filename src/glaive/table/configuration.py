@@ -201,7 +201,7 @@ NEXT_NUMBER: Final = "glaive.identity.next:"
 
 @dataclass(frozen=True, slots=True)
 class IdentityGenerator:
-    """How commits number the rows that lack a value: row ``n`` gets ``start + n * step``.
+    """Tells how commits number rows that lack a value: row ``n`` gets ``start + n * step``.
 
     Parameters
     ----------
