@@ -17,6 +17,7 @@ from tests.damage import rewritten
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError
+from glaive.file.v2.reader import FieldColumns
 from glaive.file.v2.small_files import OtherOrder
 from glaive.format.manifest import Manifest
 from glaive.scan import small
@@ -33,6 +34,10 @@ ROWS = 7
 META = pa.struct([("x", pa.int64()), ("y", pa.string())])
 
 
+def text(number: int) -> str | None:
+    return None if number % 11 == 0 else f"text {number}"
+
+
 def make(first: int, rows: int) -> pa.Table:
     rng = np.random.default_rng(first)
     numbers = range(first, first + rows)
@@ -43,7 +48,7 @@ def make(first: int, rows: int) -> pa.Table:
             "flag": pa.array(
                 [None if rng.random() < 0.1 else i % 3 == 0 for i in numbers], pa.bool_()
             ),
-            "text": pa.array([None if i % 11 == 0 else f"text {i}" for i in numbers], pa.string()),
+            "text": pa.array(list(map(text, numbers)), pa.string()),
             "same": pa.array([first // 50] * rows, pa.int64()),
             "none": pa.array([None if first % 3 else i for i in numbers], pa.float64()),
             "word": pa.array([f"w{i % 2}" for i in numbers]).dictionary_encode(),
@@ -132,6 +137,17 @@ def test_kept_columns_are_decoded_once_and_cannot_be_changed(tmp_path: Path, ver
     first, second = (dataset.to_table()["id"].chunk(0).buffers()[1] for _ in range(2))
     assert first.address == second.address
     assert not first.is_mutable
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_files_are_read_one_by_one_if_each_read_compares_checksums(
+    tmp_path: Path, version: str
+) -> None:
+    tables = [table.select(["id", "text"]) for table in parts()]
+    store(tmp_path / "t", tables, data_storage_version=version)
+    dataset = glaive.dataset(tmp_path / "t", storage_options={"verify_checksums": "true"})
+    for _ in range(2):
+        assert dataset.to_table()["id"].num_chunks == FILES
 
 
 def test_a_damaged_file_of_format_2_0_is_named_at_each_read(tmp_path: Path) -> None:
@@ -555,3 +571,20 @@ def test_many_bytes_of_small_files_are_read_anew(
     dataset.io_stats_incremental()
     assert dataset.to_table().num_rows == FILES * ROWS
     assert dataset.io_stats_incremental().read_iops == FILES
+
+
+def test_filters_that_pass_few_rows_decode_a_kept_column_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store(tmp_path / "t", [table.select(["id", "text"]) for table in parts()])
+    taken: list[int] = []
+    take = FieldColumns.plan_take
+
+    def counted(self: FieldColumns, rows: Any) -> Any:
+        taken.append(len(rows))
+        return take(self, rows)
+
+    monkeypatch.setattr(FieldColumns, "plan_take", counted)
+    for at in range(30):
+        assert dataset.to_table(filter=f"id = {at}")["text"].to_pylist() == [text(at)]
+    assert len(taken) == FILES // 4 - 1

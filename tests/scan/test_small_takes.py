@@ -12,6 +12,7 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
+from glaive.scan import small
 from glaive.scan.options import Meter
 from glaive.scan.projection import project
 from glaive.scan.small import take_small
@@ -168,3 +169,34 @@ def test_damaged_bytes_are_told_as_by_the_reader_of_single_files(tmp_path: Path)
             assert isinstance(found, list)
             assert found[2:4] == single
     assert told > 10
+
+
+def test_takes_from_a_quarter_of_the_files_keep_the_rows_of_all(tmp_path: Path) -> None:
+    tables = [make(10 * at, 10).select(["id", "text", "vector"]) for at in range(FILES)]
+    dataset = store(tmp_path / "t", tables, data_storage_version="2.0")
+    for at in range(0, 20, 4):
+        dataset.take([10 * (at + one) for one in range(4)])
+    for path in (tmp_path / "t" / "data").iterdir():
+        path.unlink()
+    rows = list(range(205, 300, 10))
+    assert dataset.take(rows)["id"].to_pylist() == rows
+
+
+def test_a_cache_without_room_for_all_files_makes_no_take_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(tmp_path / "t", [make(10 * at, 10).select(["id"]) for at in range(FILES)])
+    read: list[int] = []
+    bind = small.bind_files
+
+    def counted(source: Any, files: Any) -> Any:
+        read.append(len(files))
+        return bind(source, files)
+
+    monkeypatch.setattr(small, "bind_files", counted)
+    for budget, expected in ((1_000_000, [6, 6, 6, 6]), (100_000_000, [6, FILES])):
+        dataset = glaive.dataset(tmp_path / "t", metadata_cache_size_bytes=budget)
+        read.clear()
+        for first in range(4):
+            dataset.take([10 * (first + 5 * at) for at in range(6)])
+        assert read == expected
