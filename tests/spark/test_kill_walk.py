@@ -120,6 +120,9 @@ KINDS: dict[str, Work] = {
     "updateColumnsFrom": update_from,
     "compaction": lambda spark, uri: table(spark, uri).optimize().executeCompaction(job_id=JOB),
     "clustering": lambda spark, uri: table(spark, uri).optimize().executeClusterBy("n", job_id=JOB),
+    "clustering of new": lambda spark, uri: (
+        table(spark, uri).optimize().executeCompaction(job_id=JOB)
+    ),
     "createIndex": lambda spark, uri: table(spark, uri).createIndex("n", "btree", job_id=JOB),
     "publish": lambda spark, uri: table(spark, uri).publish("checked", job_id=JOB),
     "replaceOn": replace_on,
@@ -134,7 +137,7 @@ KINDS: dict[str, Work] = {
 CREATING = {"convertFrom"}
 """Jobs that find no table."""
 
-UNSEEN = {"compaction", "clustering"}
+UNSEEN = {"compaction", "clustering", "clustering of new"}
 """Jobs that change no row and no index.
 
 They reserve ids of fragments with a version before their own, which a killed run may have left.
@@ -225,6 +228,8 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
 ) -> None:
     if kind == "publish":
         table(spark, str(base)).createBranch("checked").update("n = 3", {"n": "n + 30"})
+    if kind == "clustering of new":
+        glaive.dataset(base).update_config({"glaive.cluster_by": '["n"]'})
     if kind in ("optimizeIndices", "compaction"):
         table(spark, str(base)).createIndex("n", "btree")
     if kind == "optimizeIndices":
