@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from threading import RLock
@@ -50,23 +50,14 @@ class ByteCache(Generic[K, V]):
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
         """Return the values of several keys, as :meth:`get` does."""
-        entries, used = self._entries, self._entries.move_to_end
-        found: list[V | None] = []
-        misses = 0
-        for key in keys:
-            entry = entries.get(key)
-            if entry is None:
-                misses += 1
-                found.append(None)
-                continue
-            found.append(entry[0])
-            try:
-                used(key)
-            except KeyError:  # it was removed meanwhile
-                continue
-        self.misses += misses
-        self.hits += len(found) - misses
-        return found
+        keys = [*keys]
+        entries = [*map(self._entries.get, keys)]
+        if None in entries:
+            return [self.get(key) for key in keys]
+        self.hits += len(keys)
+        with suppress(KeyError):  # one was removed meanwhile
+            deque(map(self._entries.move_to_end, keys), 0)
+        return [entry[0] for entry in entries if entry is not None]
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value of ``size`` bytes. Evict other values to stay within the budget."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import partial
 from threading import Lock
@@ -103,7 +104,7 @@ class Meter:
             "%s: %s; reading the general way", path, reason, exc_info=error
         )
 
-    def step(self, name: str, counters: IoCounters | None = None) -> Step:
+    def step(self, name: str, counters: IoCounters | None = None) -> AbstractContextManager[None]:
         """Return a context manager that adds the time of its block, and the reads of a store."""
         return Step(self, name, counters)
 
@@ -135,7 +136,25 @@ class Step:
         self._meter.spend(self._name, spent, after.read_iops - before.read_iops, size)
 
 
-UNREAD_METER: Final = Meter()
+class _UnreadMeter(Meter):
+    """A meter that only logs."""
+
+    __slots__ = ()
+
+    def count(self, name: str, number: int) -> None:
+        """Do nothing."""
+
+    def step(self, name: str, counters: IoCounters | None = None) -> AbstractContextManager[None]:
+        """Return a context manager that does nothing."""
+        return _NO_STEP
+
+    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
+        """Do nothing."""
+
+
+_NO_STEP: Final = nullcontext()
+
+UNREAD_METER: Final = _UnreadMeter()
 """The shared meter of scans whose statistics are unread."""
 
 

@@ -20,8 +20,9 @@ from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf, python_va
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.index.protocol import HasLabels, HasTokens, IndexQuery, MatchesPattern
 from glaive.index.row_sets import RowSet
+from glaive.process import anyone_listens
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
-from glaive.scan.options import Meter, Reading, ScanOptions, report
+from glaive.scan.options import UNREAD_METER, Meter, Reading, ScanOptions, report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.snapshot import Snapshot
@@ -233,13 +234,15 @@ class RankedScan(ABC):
 
     def table(self, meter: Meter | None = None) -> pa.Table:
         """Return the found rows."""
-        meter = meter or Meter()
-        snapshot = self.views.snapshot
-        before = Reading.of(snapshot)
+        snapshot, before = self.views.snapshot, None
+        if self.options.scan_stats_callback is not None or anyone_listens():
+            before, meter = Reading.of(snapshot), meter or Meter()
+        meter = meter or UNREAD_METER
         found = self._found(meter)
         with meter.step("columns"):
             table = self.columns.table(found, meter)
-        report(snapshot, self.options, meter, before, table.num_rows)
+        if before is not None:
+            report(snapshot, self.options, meter, before, table.num_rows)
         return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -250,7 +253,7 @@ class RankedScan(ABC):
 
     def count(self, meter: Meter | None = None) -> int:
         """Count the rows of the result."""
-        return self._found(meter or Meter()).size
+        return self._found(meter or UNREAD_METER).size
 
     def _result_steps(self) -> list[PlanStep]:
         """Return the steps after the search, the last step first."""

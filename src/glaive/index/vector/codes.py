@@ -108,9 +108,13 @@ class Codes(ABC):
         """Return the query for a scan of several partitions, or ``None`` as :meth:`scanned`."""
         return None
 
-    def start(self, prepared: PreparedQuery, centroid_distance: float) -> tuple[float, float]:
-        """Return offset and weight of a partition in a scan, by its centroid's distance."""
-        return 0.0, 1.0
+    def starts(self, prepared: PreparedQuery, centroid_distances: list[float]) -> list[float]:
+        """Return the offset of each partition in a scan, by the distances of their centroids."""
+        return [0.0] * len(centroid_distances)
+
+    def weights(self, centroid_distances: list[float]) -> list[float]:
+        """Return the weight of each partition in a scan."""
+        return [1.0] * len(centroid_distances)
 
 
 def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:
@@ -223,9 +227,9 @@ class PlainCodes(Codes):
             return CodeQuery("squared", prepared.matrix[0])
         return CodeQuery("product", prepared.matrix[0], factor=-1)
 
-    def start(self, prepared: Queries, centroid_distance: float) -> tuple[float, float]:
-        """See :meth:`Codes.start`."""
-        return (0.0 if self._metric == "l2" else 1.0), 1.0
+    def starts(self, prepared: Queries, centroid_distances: list[float]) -> list[float]:
+        """See :meth:`Codes.starts`."""
+        return [0.0 if self._metric == "l2" else 1.0] * len(centroid_distances)
 
 
 class _ScalarQuery(NamedTuple):
@@ -294,9 +298,10 @@ class ScalarCodes(Codes):
             return CodeQuery("bytes", prepared.numbers, -self._step if is_known else nan)
         return CodeQuery("gap", prepared.octets, self._factor if is_known else nan)
 
-    def start(self, prepared: _ScalarQuery, centroid_distance: float) -> tuple[float, float]:
-        """See :meth:`Codes.start`."""
-        return (1 - self._start * prepared.total if self._dot else 0.0), 1.0
+    def starts(self, prepared: _ScalarQuery, centroid_distances: list[float]) -> list[float]:
+        """See :meth:`Codes.starts`."""
+        start = 1 - self._start * prepared.total if self._dot else 0.0
+        return [start] * len(centroid_distances)
 
 
 # --- Product codes: the nearest codebook entry for each part of a vector ----------------
@@ -429,9 +434,9 @@ class ProductCodes(Codes):
         """See :meth:`Codes.code_query`."""
         return CodeQuery("tables", prepared)
 
-    def start(self, prepared: Float32s, centroid_distance: float) -> tuple[float, float]:
-        """See :meth:`Codes.start`."""
-        return (1.0 if self._dot else centroid_distance), 1.0
+    def starts(self, prepared: Float32s, centroid_distances: list[float]) -> list[float]:
+        """See :meth:`Codes.starts`."""
+        return [1.0] * len(centroid_distances) if self._dot else centroid_distances
 
     def _by_byte(self, tables: Float32s) -> Float32s:
         """Return tables with 256 entries; for 4-bit codes, with all sums of two codes in a byte."""
@@ -570,12 +575,17 @@ class RabitCodes(Codes):
         with np.errstate(all="ignore"):
             return CodeQuery(comparison, prepared.rotated, shift=float(middle * prepared.total))
 
-    def start(self, prepared: _RabitQuery, centroid_distance: float) -> tuple[float, float]:
-        """See :meth:`Codes.start`."""
+    def starts(self, prepared: _RabitQuery, centroid_distances: list[float]) -> list[float]:
+        """See :meth:`Codes.starts`."""
         if not self._dot:
-            return centroid_distance, 1.0
-        near = 1 - centroid_distance  # the product of query and centroid
-        return 1 - 2 * near, near
+            return centroid_distances
+        return [1 - 2 * near for near in self.weights(centroid_distances)]
+
+    def weights(self, centroid_distances: list[float]) -> list[float]:
+        """Return the product of the query and each centroid for the dot product."""
+        if not self._dot:
+            return super().weights(centroid_distances)
+        return [1 - distance for distance in centroid_distances]
 
 
 def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:

@@ -330,7 +330,7 @@ class OpenedVectorIndex(OpenedIndex):
         nodes, query = codes.nodes(prepared, partition.codes), codes.code_query(prepared)
         if nodes is None or query is None:
             return None
-        offset, _ = codes.start(prepared, centroid_distance)
+        (offset,) = codes.starts(prepared, [centroid_distance])
         scale = Scale(offset, query[3], query[2])
         return search_graph(graph.levels, graph.entry, nodes, capacity, scale)
 

@@ -5,8 +5,9 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from math import ceil, isfinite, sqrt
 from typing import Any, Final
 
@@ -29,7 +30,13 @@ from glaive.kernels.distances import (
     measure_pairs,
     rescore_rows,
 )
-from glaive.kernels.graph_search import AllowedBits, RowPlaces, ScannedPartition, scan_codes
+from glaive.kernels.graph_search import (
+    AllowedBits,
+    CodeRows,
+    RowPlaces,
+    ScannedPartition,
+    scan_codes,
+)
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import (
@@ -352,10 +359,8 @@ class IndexSearch:
         codes = opened.codes
         code_query = codes.code_query(prepared)
         allowed = None if self.allowed is None else self.allowed.bits
-        scanned: list[ScannedPartition] = []
+        others: list[tuple[CodeRows, RowPlaces, float]] = []
         compared: list[_Compared] = []
-        start_of = codes.start
-        count = 0
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
             reached = None
             if loaded.graph is not None:
@@ -363,26 +368,30 @@ class IndexSearch:
             if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None:
-                offset, weight = start_of(prepared, distance)
                 searchable = places
                 if allowed is None and self.allowed is not None:
                     kept = self._kept(places)
                     searchable = RowPlaces(places.fragment, places.row, places.key, kept)
-                scanned.append(ScannedPartition(loaded.scanned, searchable, offset, weight))
+                others.append((loaded.scanned, searchable, distance))
             else:
                 kept = self._kept(places)
                 rows = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded)
                 compared.append(_Compared(places, self._searched(distances, kept), rows))
+        count = 0
         limit = top.limits.item(number)
         if compared:
             count += sum([part.searched for part in compared])
-            top.add(self._nearest(compared, number, limit))
-        if scanned and code_query is not None:
+            found = self._ordered(compared, number, limit)
+            in_order = found is not None
+            top.add(found or self._nearest(compared, number, limit), in_order=in_order)
+        if others and code_query is not None:
+            rows_of, places_of, near_by = map(list, zip(*others, strict=True))
+            starts, weights = codes.starts(prepared, near_by), codes.weights(near_by)
             low = self.query.low if self.applies_range else None
             near = scan_codes(
-                scanned, code_query, self.candidates, low=-np.inf if low is None else low,
-                high=limit, allowed=allowed,
+                [*map(ScannedPartition, rows_of, places_of, starts, weights)], code_query,
+                self.candidates, low=-np.inf if low is None else low, high=limit, allowed=allowed,
             )  # fmt: skip
             query = _all(number, len(near.key))
             top.add(Found(query, *near[:4]), in_order=True)
@@ -448,14 +457,12 @@ class IndexSearch:
         """Return partitions and the places of their rows, cached for this version."""
         segment, opened = searched
         known = self.indices.partition_keys(segment)
-        keys: list[Hashable] = []
         for number in numbers:
-            pair = known.get(number)
-            if pair is None:
+            if number not in known:
                 name, version = self.indices.name_of(segment), self.indices.version
                 pair = (*name, opened.key(number)), (version, segment.stated, number)
                 known[number] = pair
-            keys += pair
+        keys: Iterator[Hashable] = chain.from_iterable(map(known.__getitem__, numbers))
         found: list[Any] = self.indices.snapshot.session.index_cache.get_all(keys)
         loaded, places = found[::2], found[1::2]
         if None in found:
@@ -475,6 +482,24 @@ class IndexSearch:
         key = (self.indices.version, segment.stated, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
+
+    def _ordered(self, compared: list[_Compared], number: int, limit: float) -> Found | None:
+        """Return the nearest rows of a graph, which are in order.
+
+        ``None`` for other partitions, and if distances are equal, NaN, or beyond the limit.
+        """
+        part = compared[0]
+        if len(compared) > 1 or part.rows is None or not len(part.rows):
+            return None
+        distances = part.distances[: self.candidates + 1]
+        ascend = bool((distances[1:] > distances[:-1]).all())
+        if not ascend or not distances.item(-1) <= limit:
+            return None
+        rows, place = part.rows[: self.candidates].astype(np.int64), part.places
+        return Found(
+            _all(number, len(rows)), distances[: len(rows)], place.key.take(rows),
+            place.fragment.take(rows), place.row.take(rows),
+        )  # fmt: skip
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """Return the nearest rows of some partitions."""
