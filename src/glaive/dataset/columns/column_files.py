@@ -110,11 +110,12 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     schema = replace(old, fields=tuple(fields))
     if any(map(has_value, added)):
         check_values(schema)
-        if any(IDENTITY in field.metadata for field in added):
-            raise SchemaError(
-                f"columns {', '.join(new.names)}: an identity column numbers the rows of a new "
-                "table. Create a table with it, and insert the rows."
-            )
+        for field in added:
+            if IDENTITY in field.metadata:
+                raise SchemaError(
+                    f"column {field.name!r}: an identity column numbers the rows of a new table. "
+                    "Create a table with it, and insert the rows."
+                )
     return Grown(schema, LanceSchema(tuple(added)))
 
 
