@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ from tests.ingestion.test_delta import inline_vector, log_of
 from tests.kit.crashes import before_changes
 
 import glaive
-from glaive.errors import ObjectNotFoundError, OptionError, SchemaError
+from glaive.errors import FormatError, ObjectNotFoundError, OptionError, SchemaError
 from glaive.ingestion import IngestResult, IngestTask, ingest
+from glaive.ingestion.formats import format_named
 from glaive.ingestion.task import IngestedPieces
 
 
@@ -306,6 +310,44 @@ def test_only_rows_whose_deletion_changed_are_read(tmp_path: Path) -> None:
         result = load(delta, uri, **MERGE)
         assert [row["n"] for row in loaded(uri)] == [n for n in range(100) if n not in gone]
         assert result.rows == (0 if version == 1 else 4)  # 4, 11, 97 and 98 are back
+
+
+def test_a_version_of_delta_is_named_by_a_time(tmp_path: Path) -> None:
+    uri, delta, times = tmp_path / "t.lance", DeltaLake(tmp_path), list[str]()
+    for number in (1, 2):
+        delta.append(rows(number))
+        times.append(datetime.now(UTC).isoformat())
+        time.sleep(0.01)
+    how: dict[str, Any] = {"mode": "overwrite", "once": False}
+    for count, moment in enumerate(times, 1):
+        assert load(delta, uri, reader_options={"asof": moment}, **how).rows == count
+    with pytest.raises(OptionError, match="no version is as old"):
+        load(delta, uri, reader_options={"asof": "2000-01-01"}, **how)
+
+
+def test_a_damaged_log_is_refused(tmp_path: Path) -> None:
+    uri, delta = tmp_path / "t.lance", DeltaLake(tmp_path)
+    delta.append(rows(1))
+    load(delta, uri)
+    delta.append(rows(2))
+    good, real = log_of(delta.place, 1), deltalake.DeltaTable
+    for field, value in [("modificationTime", 10**30), ("path", 7), ("partitionValues", ["x"])]:
+        source: Any = format_named("delta", {})
+        log_of(delta.place, 1, good)
+
+        def opened(*args: Any, _field: str = field, _value: Any = value, **how: Any) -> Any:
+            """The log changes after the package has read it."""
+            table = real(*args, **how)
+            for entry in (changed := json.loads(json.dumps(good))):
+                if "add" in entry:
+                    entry["add"][_field] = _value
+            log_of(delta.place, 1, changed)
+            return table
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deltalake, "DeltaTable", opened)
+            with pytest.raises(FormatError, match="is damaged"):
+                source.files([delta.place], {}, lambda mark: mark.etag.replace(" 1", " 0"))
 
 
 def test_a_log_without_the_last_load_is_read_by_keys(tmp_path: Path) -> None:

@@ -113,7 +113,11 @@ def test_a_snapshot_is_named_by_its_id_a_time_a_file_or_a_folder(catalog: SqlCat
     table.append(small(3))
     table.delete("n = 1")
     first, second, _ = table.snapshots()
-    folder, seen = place(table), lambda rows: [row["n"] for row in rows]
+    folder = place(table)
+
+    def seen(rows: list[dict[str, Any]]) -> list[int]:
+        return [row["n"] for row in rows]
+
     assert seen(ingested(folder)) == [2, 3]
     assert seen(ingested(f"file://{folder}/")) == [2, 3]
     assert seen(ingested(old.removeprefix("file://"))) == [1, 2]
@@ -208,7 +212,7 @@ def test_columns_are_found_by_their_ids(catalog: SqlCatalog) -> None:
     assert ingested(place(table), reader_options={"version": first}) == small(1, 2).to_pylist()
 
 
-class DeleteWriter(ManifestWriterV2):
+class DeleteWriter(ManifestWriterV2):  # type: ignore[misc]  # pyiceberg is optional
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 

@@ -7,6 +7,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from io import BytesIO
@@ -368,6 +369,14 @@ class Delta(TableFormat, Parquet):
         with as_store_errors(source, "list"):
             store = open_store(source, options)
         self._opened = opened, store, options
+        if self.given.asof is not None:
+            # For a time before all versions, deltalake loads the first.
+            with suppress(ObjectNotFoundError):  # the log may have only a checkpoint of it
+                made = store.head(_log_path(self.version)).modified
+                if made is not None and made > self.given.asof:
+                    raise OptionError(
+                        f"{source}: no version is as old as {self.given.asof}. Pass a later time"
+                    )
 
     def _all(self, version: int) -> Parts:
         opened, _, _ = self._opened
@@ -404,7 +413,7 @@ class Delta(TableFormat, Parquet):
         if since > self.version:
             return None
         for version in range(since + 1, self.version + 1):
-            path = f"_delta_log/{version:020}.json"
+            path = _log_path(version)
             try:
                 log = store.get(path).to_pybytes()
             except ObjectNotFoundError:  # the table keeps its log for 30 days
@@ -414,6 +423,8 @@ class Delta(TableFormat, Parquet):
                 removes = [one["remove"] for one in actions if "remove" in one]
                 adds = [one["add"] for one in actions if "add" in one]
                 if any(one.get("dataChange", True) for one in removes):
+                    return None
+                if any(one.get("dataChange", True) and one.get("deletionVector") for one in adds):
                     return None
                 for add in adds:
                     if add.get("dataChange", True):
@@ -426,7 +437,7 @@ class Delta(TableFormat, Parquet):
                             for one in columns
                         }
                         parts[file.path] = file, _Live(values, None)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise FormatError(
                     f"{self.table}: {path} is damaged: {error!r}. Repair the table"
                 ) from error
@@ -476,6 +487,10 @@ class Delta(TableFormat, Parquet):
                     column = pa.array([value], field.type)[0]
                     rows = rows.append_column(field, pa.repeat(column, len(rows)))
             yield rows
+
+
+def _log_path(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
 
 
 class Iceberg(TableFormat):

@@ -82,7 +82,10 @@ class IngestStep(ExpectingStep):
         how: Any = {name: getattr(self, name) for name in same}
         done = ingest(
             context.spark,
-            [_located(context.folder, source) for source in self.source],
+            [
+                source if "catalog" in (self.options or {}) else _located(context.folder, source)
+                for source in self.source
+            ],
             context.datasets[self.target],
             merge_keys=self.merge_keys or None,
             job_id=context.job_id,
