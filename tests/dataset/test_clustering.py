@@ -286,6 +286,37 @@ def test_a_run_that_is_killed_before_any_change_loses_and_doubles_nothing(tmp_pa
     assert step > 4
 
 
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_rows_of_many_types_are_clustered_in_each_format(tmp_path: Path, version: str) -> None:
+    k = np.random.default_rng(1).permutation(400)
+    columns = {
+        "k": pa.array(k),
+        "word": pa.array([f"w{n}" if n % 5 else None for n in k]).dictionary_encode(),
+        "list": pa.array([list(range(n % 4)) for n in k]),
+        "struct": pa.array([{"a": int(n), "b": str(n)} for n in k]),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(k, 4), pa.float32()), 4),
+    }
+    if version == "2.2":
+        columns["blob"] = glaive.blob_array([bytes(int(n)) for n in k])
+    fields = [
+        glaive.blob_field(name) if name == "blob" else pa.field(name, column.type)
+        for name, column in columns.items()
+    ]
+    table = pa.table(list(columns.values()), schema=pa.schema(fields))
+    how: dict[str, Any] = {"data_storage_version": version, "max_rows_per_file": 90}
+    dataset = glaive.write_dataset(table, tmp_path / "t.lance", **how)
+    dataset.update_config({"glaive.cluster_by": '["word", "k"]'})
+    names = [name for name in columns if name != "blob"]
+    expected = dataset.to_table(names).sort_by("k").to_pylist()
+    assert maintained(dataset) == ["5 of 5 fragments are not clustered by word, k"]
+    dataset.validate()
+    found = lance.dataset(dataset.uri).to_table(names)
+    assert found.sort_by("k").to_pylist() == expected
+    if version == "2.2":
+        blobs = dataset.take_blobs("blob", indices=list(range(400)))
+        assert [len(blob.read()) for blob in blobs] == found["k"].to_pylist()
+
+
 def test_wrong_columns_are_refused(tmp_path: Path) -> None:
     dataset = made(tmp_path / "t.lance", "k")
     for text, error, message in (
