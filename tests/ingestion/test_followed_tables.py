@@ -17,6 +17,7 @@ import lance
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from tests.ingestion.test_delta import inline_vector, log_of
 from tests.kit.crashes import before_changes
 
@@ -265,6 +266,29 @@ def test_rows_that_delta_rewrites_are_not_read_again(tmp_path: Path) -> None:
         load(delta, uri)
     load(delta, uri, mode="overwrite")
     assert loaded(uri) == in_order(delta.rows())
+
+
+def test_rows_that_iceberg_rewrites_are_not_read_again(tmp_path: Path) -> None:
+    uri, iceberg = tmp_path / "t.lance", IcebergLake(tmp_path)
+    iceberg.append(rows(1))
+    load(iceberg, uri)
+    iceberg.append(rows(2))
+    table: Any = iceberg.catalog.load_table("db.t")
+    old = [task.file for task in table.scan().plan_files()]
+    [new] = _dataframe_to_data_files(table.metadata, rows(1, 2), table.io)
+    with table.transaction() as change, change.update_snapshot().overwrite() as snapshot:
+        for file in old:
+            snapshot.delete_data_file(file)
+        snapshot.append_data_file(new)
+    # pyiceberg calls a snapshot an overwrite that Spark calls a replacement.
+    metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    assert metadata["snapshots"][-1]["summary"]["operation"] == "overwrite"
+    metadata["snapshots"][-1]["summary"]["operation"] = "replace"
+    last = Path(iceberg.place) / "metadata/99999-last.metadata.json"
+    last.write_text(json.dumps(metadata))
+    assert load(iceberg, uri).rows == 1
+    assert loaded(uri) == rows(1, 2).to_pylist()
+    iceberg.catalog.close()
 
 
 def test_values_of_delta_partitions_come_from_the_log(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from pyiceberg.types import LongType, StringType
 
 import glaive
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.ingestion.formats import format_named
+from glaive.ingestion.formats import StoreFiles, format_named
 
 
 @pytest.fixture
@@ -291,6 +291,14 @@ def test_equality_deletes_are_refused(catalog: SqlCatalog) -> None:
     with_deletes(table, DataFileContent.EQUALITY_DELETES, rows)
     with pytest.raises(UnsupportedFeatureError, match=r"equality deletes.*Compact the table"):
         ingested(place(table))
+
+
+def test_a_table_of_an_object_store_cannot_name_local_files() -> None:
+    files = StoreFiles("s3://bucket/table", {})
+    for name in ("file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd"):
+        with pytest.raises(UnsupportedFeatureError, match="names a local file"):
+            files.new_input(name)
+    assert files.new_input("s3a://other/x.parquet").location == "s3://other/x.parquet"
 
 
 def test_the_transaction_names_the_snapshot(catalog: SqlCatalog) -> None:
