@@ -498,6 +498,7 @@ def test_upkeep_runs_the_methods_of_the_table(spark: SparkSession, uri: str) -> 
         ("INSERT INTO t VALUES (1)", SchemaError, r"3 columns \(id, name, price\) get 1 values"),
         ("INSERT INTO t VALUES ('x', 'y', 1)", SchemaError, "'id' stores bigint"),
         ("INSERT INTO t (id, nam) VALUES (1, 'y')", ColumnNotFoundError, "'name'"),
+        ("INSERT INTO t (id, nam) VALUES (1, DEFAULT)", ColumnNotFoundError, "'name'"),
         ("UPDATE t SET price = (SELECT 1)", OptionError, "MERGE INTO"),
         ("UPDATE t SET prise = 1", ColumnNotFoundError, "price"),
         ("ALTER TABLE t CLUSTER BY (prise)", ColumnNotFoundError, "price"),

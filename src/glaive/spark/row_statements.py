@@ -159,9 +159,9 @@ def _has_query(expression: str) -> bool:
     return parsed.find(exp.Query) is not None
 
 
-def _default(field: Field) -> str:
+def _default(field: Field | None) -> str:
     """Return what ``DEFAULT`` means for a column: its default, as Spark evaluates it, or null."""
-    return field.metadata.get(DEFAULT, b"NULL").decode()
+    return "NULL" if field is None else field.metadata.get(DEFAULT, b"NULL").decode()
 
 
 def _assigned(
@@ -333,31 +333,27 @@ def _with_defaults(dataset: LanceDataset, found: Found) -> Found:
     has_default = any(words.is_word(at, "DEFAULT") for at in range(len(words.words)))
     if not (words.is_word(0, "VALUES") and has_default) or "NAME" in found:
         return found
-    fields = {field.name.lower(): field for field in dataset.manifest.schema.fields}
+    by_name = {field.name.lower(): field for field in dataset.manifest.schema.fields}
     names = found.get("columns") or dataset.manifest.schema.names
+    fields = [by_name.get(name.lower()) for name in names]
     rows = []
     for start, stop in words.spans(1, len(words.words)):
         is_tuple = words.is_word(start, "(") and words.after[start] == stop
         spans = words.spans(start + 1, stop - 1) if is_tuple else [(start, stop)]
-        rows.append([words.slice(*span) for span in spans])
-        if len(spans) != len(names):
+        texts = [words.slice(*span) for span in spans]
+        if len(texts) != len(names):
             raise SchemaError(
-                f"INSERT: {len(names)} columns ({', '.join(names):.200}) get {len(spans)} values "
+                f"INSERT: {len(names)} columns ({', '.join(names):.200}) get {len(texts)} values "
                 "in a row with DEFAULT. Give one value for each, or list the columns"
             )
-    kept = []
-    for at, name in enumerate(names):
-        given, field = [row[at].upper() for row in rows], fields.get(name.lower())
-        if field is None or GENERATED not in field.metadata or {*given} != {"DEFAULT"}:
-            kept.append(at)
-    texts = (
-        ", ".join(
-            _default(fields[names[at].lower()]) if row[at].upper() == "DEFAULT" else row[at]
-            for at in kept
-        )
-        for row in rows
-    )
-    query = f"VALUES {', '.join(f'({text})' for text in texts)}"
+        rows.append([None if text.upper() == "DEFAULT" else text for text in texts])
+    kept = [
+        at
+        for at, field in enumerate(fields)
+        if field is None or GENERATED not in field.metadata or any(row[at] for row in rows)
+    ]
+    tuples = (", ".join(row[at] or _default(fields[at]) for at in kept) for row in rows)
+    query = f"VALUES {', '.join(f'({values})' for values in tuples)}"
     return {**found, "columns": [names[at] for at in kept], "query": query}
 
 

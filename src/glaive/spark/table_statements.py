@@ -415,8 +415,8 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
         to_spark(frame_schema(at, Options(uri=at.uri))), at.manifest.schema.fields, strict=True
     ):
         text = f"{quoted_name(field.name)} {one.dataType.simpleString()}"
-        keys = field.metadata.keys() & {DEFAULT, GENERATED, "comment"}
-        rules = {key: field.metadata[key].decode() for key in keys}
+        known = field.metadata.keys() & {DEFAULT, GENERATED, "comment"}
+        rules = {key: field.metadata[key].decode() for key in known}
         text += "" if field.nullable else " NOT NULL"
         text += f" DEFAULT {rules[DEFAULT]}" if DEFAULT in rules else ""
         text += f" GENERATED ALWAYS AS ({rules[GENERATED]})" if GENERATED in rules else ""
