@@ -31,7 +31,7 @@ def test_a_converted_table_follows_its_source(
     lake.delete("n < 3")
     lake.append(rows(10, value="b"))
     lake.delete("n = 10 and v = 'a'")
-    with pytest.raises(OptionError, match="merge_keys"):
+    with pytest.raises(OptionError, match="merge_keys="):
         glaive.spark.load(spark, lake.place, uri, **how)
     glaive.spark.load(spark, lake.place, uri, merge_keys="n", **how)
     assert loaded(uri) == in_order(lake.rows())

@@ -269,8 +269,8 @@ class TableFormat(SourceFormat):
         if not by_keys:
             raise OptionError(
                 f"{self.table}: rows were changed or removed since version {since}, the last "
-                "load, or the table's history is too short to tell. Pass mode='merge' with "
-                "merge_keys, or mode='overwrite'"
+                "load, or the table's history is too short to tell. Pass mode='merge' and "
+                "merge_keys='…', or mode='overwrite'"
             )
         before, now = self._all(since), self._all(self.version)
         added = {key: now[key] for key in now.keys() - before.keys()}
