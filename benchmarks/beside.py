@@ -1,9 +1,13 @@
-"""Compare searches with faiss, in turn, on one core: ``python -m benchmarks.beside_faiss``.
+"""Compare searches with faiss, bm25s and tantivy, in turn: ``python -m benchmarks.beside``.
 
-Both libraries search 200,000 clustered vectors of 128 numbers with the same parameters. A row has
-recall@10 of both, then processor time in microseconds of one query, and of each query in a batch of
-100. glaive returns ``_distance`` and ``_rowid``, as faiss does; ``--id`` adds a stored column.
-``--folder`` keeps datasets for the next run. faiss needs ``pip install faiss-cpu``.
+glaive and faiss search 200,000 clustered vectors of 128 numbers with the same parameters, on one
+core. A row has recall@10 of both, then processor time in microseconds of one query, and of each
+query in a batch of 100. glaive returns ``_distance`` and ``_rowid``, as faiss does; ``--id`` adds a
+stored column.
+
+With ``--texts``, glaive, bm25s and tantivy find the best 10 of 200,000 documents.
+
+``--folder`` keeps datasets for the next run. It needs ``pip install faiss-cpu bm25s tantivy``.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 import glaive
+from benchmarks.indexed import documents, vocabulary
 from benchmarks.measure import settled
 from benchmarks.recall import Matrix, around_centres, nearest_rows
 
@@ -75,15 +81,10 @@ def _partitions(rows: int) -> int:
 def _dataset(name: str, vectors: Matrix, folder: str) -> Any:
     kind, parameters, _ = _BUILDS[name]
     path = f"{folder}/{name.removesuffix('-refined')}-{len(vectors)}.lance"
-    if not Path(path).exists():
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        table = pa.table({"id": np.arange(len(vectors)), "vector": lists})
-        made = glaive.write_dataset(table, f"{path}.part")
-        made.create_index(
-            "vector", kind, **{"num_partitions": _partitions(len(vectors))} | parameters
-        )
-        Path(f"{path}.part").rename(path)
-    return glaive.dataset(path)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    table = pa.table({"id": np.arange(len(vectors)), "vector": lists})
+    parameters = {"num_partitions": _partitions(len(vectors)), **parameters}
+    return _ready(path, table, "vector", kind, parameters)
 
 
 def _faiss_index(name: str, vectors: Matrix, folder: str) -> Any:
@@ -142,27 +143,85 @@ def _row(name: str, vectors: Matrix, queries: Matrix, near: Any, given: Any) -> 
     return f"| {name} | {' | '.join(parts)} |"
 
 
+def _ready(path: str, table: pa.Table, column: str, kind: str, parameters: dict[str, Any]) -> Any:
+    """Open the dataset of a table with an index; write it once."""
+    if not Path(path).exists():
+        made = glaive.write_dataset(table, f"{path}.part")
+        made.create_index(column, kind, **parameters)
+        Path(f"{path}.part").rename(path)
+    return glaive.dataset(path)
+
+
+def _texts(given: Any) -> None:
+    """Print times of searches for the best ten of documents."""
+    bm25s, tantivy = import_module("bm25s"), import_module("tantivy")
+    table = documents(given.rows).select(["id", "body"])
+    bodies = table["body"].to_pylist()
+    options = {"stem": False, "remove_stop_words": False}
+    path = f"{given.folder}/texts-{given.rows}.lance"
+    ours = _ready(path, table, "body", "INVERTED", options)
+    model = bm25s.BM25()
+    model.index([body.split() for body in bodies], show_progress=False)
+    model.activate_numba_scorer()
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("body", stored=False, index_option="freq")
+    index = tantivy.Index(builder.build())
+    writer = index.writer(200_000_000, 1)
+    for body in bodies:
+        writer.add_document(tantivy.Document(body=body))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher, words, random = index.searcher(), vocabulary().to_pylist(), np.random.default_rng(5)
+    print("| query | glaive | bm25s | tantivy |\n|---|---|---|---|")
+    for count in (1, 2, 4):
+        picks = (random.zipf(1.1, (50, count)) * 7 % 3000).tolist()
+        texts = [" ".join(words[at] for at in line) for line in picks]
+        calls: list[Callable[[str], object]] = [
+            lambda text: ours.to_table(
+                columns=["_score"], with_row_id=True, full_text_query=text, limit=_NEAR
+            ),
+            lambda text: model.retrieve([text.split()], k=_NEAR, show_progress=False, n_threads=1),
+            lambda text: searcher.search(index.parse_query(text, ["body"]), _NEAR, count=False),
+        ]
+        times = _times([partial(_each, call, texts) for call in calls], given.seconds, 1)
+        print(
+            f"| {count} words | " + " | ".join(f"{each / len(texts):.0f}" for each in times) + " |"
+        )
+
+
+def _each(call: Callable[[str], object], texts: list[str]) -> None:
+    for text in texts:
+        call(text)
+
+
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_faiss", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=3, help="for each measurement")
     parser.add_argument("--folder", help="keep datasets here")
     parser.add_argument("--only", default="", help="searches whose name contains this text")
     parser.add_argument("--id", action="store_true", help="return a stored column, not the row id")
+    parser.add_argument("--texts", action="store_true", help="compare searches of texts")
     given = parser.parse_args()
-    import_module("faiss").omp_set_num_threads(1)
     pa.set_cpu_count(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        given.folder = given.folder or scratch
+        (_texts if given.texts else _vectors)(given)
+
+
+def _vectors(given: Any) -> None:
+    """Print a row for each search of vectors."""
+    import_module("faiss").omp_set_num_threads(1)
     vectors, queries = around_centres(given.rows, 200, given.dimension, 1)
     near = nearest_rows(vectors, queries)
     print("| search | recall | of faiss | one query | faiss | ratio | in a batch | faiss | ratio |")
     print("|---|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as scratch:
-        given.folder = given.folder or scratch
-        for name in SEARCHES:
-            if given.only in name:
-                print(_row(name, vectors, queries, near, given), flush=True)
+    for name in SEARCHES:
+        if given.only in name:
+            print(_row(name, vectors, queries, near, given), flush=True)
 
 
 if __name__ == "__main__":
