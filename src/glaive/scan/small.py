@@ -48,7 +48,7 @@ from glaive.types import Int64s
 T = TypeVar("T")
 
 _MAX_BYTES_READ_WHOLE: Final = 512 * 1024
-"""Maximum bytes of a small file, if all its columns are read."""
+"""Maximum bytes of a small file, if all its columns are read, or all small files are kept."""
 
 _VERSIONS: Final = BULK_VERSIONS | {V2_0.version}
 """Format versions of small files. glaive reads files of 2.0 one by one, and keeps their columns."""
@@ -59,10 +59,13 @@ def small_file(source: BoundProjection, position: int) -> SingleFile | None:
     file = source.snapshot.manifest.single_file(position, _MAX_BYTES_READ_WHOLE)
     if file is None or file.layout[0] not in _VERSIONS:
         return None
-    if file.size > MAX_BYTES:
-        columns = sum(column >= 0 for column in file.layout[2])
-        return file if len(source.projection.leaves) == columns else None
     return file
+
+
+def _is_worth_whole(source: BoundProjection, file: SingleFile) -> bool:
+    """Return whether reading a whole file reads little else than the columns asked for."""
+    columns = sum(column >= 0 for column in file.layout[2])
+    return file.size <= MAX_BYTES or len(source.projection.leaves) == columns
 
 
 def has_columns(source: BoundProjection, file: SingleFile) -> bool:
@@ -423,12 +426,18 @@ def _cut(
 ) -> Sequence[ScanPart]:
     """Cut a plan; of all rows, few small files are kept after they are read."""
     projection = source.projection
+    small_files = [small_file(source, rows.position) for rows in ranges]
+    are_few = are_all and sum(file.size for file in small_files if file) <= _KEPT_BYTES
+    if not are_few:
+        small_files = [
+            file if file and _is_worth_whole(source, file) else None for file in small_files
+        ]
     width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width + _VALUE_BYTES * len(projection.system))
     parts: list[ScanPart] = []
     first, at, end = 0, 0, len(ranges)
     while at < end:
-        files = _run_of_files(source, ranges, at, max_rows)
+        files = _run_of_files(source, ranges, small_files, at, max_rows)
         if len(files) >= MIN_SMALL_FILES:
             if first < at:
                 parts.append(FragmentWindows(ranges[first:at]))
@@ -438,9 +447,8 @@ def _cut(
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
     small = [part for part in parts if isinstance(part, SmallFragments)]
-    if are_all and sum(part.size for part in small) <= _KEPT_BYTES:
-        for part in small:
-            part.is_kept = _may_keep(source, part.files)
+    for part in small:
+        part.is_kept = are_few and _may_keep(source, part.files)
     singly = [part for part in small if not part.is_kept and not is_bulk(part.files)]
     return [FragmentWindows(part.ranges) if part in singly else part for part in parts]
 
@@ -452,13 +460,17 @@ def _may_keep(source: BoundProjection, files: Sequence[SingleFile]) -> bool:
 
 
 def _run_of_files(
-    source: BoundProjection, ranges: Sequence[FragmentRows], start: int, max_rows: int
+    source: BoundProjection,
+    ranges: Sequence[FragmentRows],
+    small_files: Sequence[SingleFile | None],
+    start: int,
+    max_rows: int,
 ) -> list[SingleFile]:
     """Return the small files of the longest run that begins at range ``start``."""
     files: list[SingleFile] = []
     size = rows = 0
-    for position, first, stop in ranges[start : start + _MAX_RUN_FRAGMENTS]:
-        file = small_file(source, position)
+    run = slice(start, start + _MAX_RUN_FRAGMENTS)
+    for (_, first, stop), file in zip(ranges[run], small_files[run], strict=True):
         if file is None or first or stop != file.rows:
             break
         if not (file.layout == files[0].layout if files else has_columns(source, file)):
