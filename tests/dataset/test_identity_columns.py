@@ -116,6 +116,17 @@ def test_a_column_always_generated_refuses_values(
     assert as_pylance_reads(dataset) == [(1, "y")]
 
 
+def test_a_merge_numbers_the_inserted_rows_that_bring_no_value(tmp_path: Path) -> None:
+    dataset = made(tmp_path, '{"always": false}')
+    dataset.insert({"v": ["a"]})
+    rows = pa.table({"id": pa.array([None, 70, None, 1], pa.int64()), "v": ["b", "c", "d", "a"]})
+    merge = dataset.merge_insert("v").when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(rows)
+    dataset.insert({"v": ["e"]})
+    assert as_pylance_reads(dataset) == [(1, "a"), (2, "b"), (70, "c"), (3, "d"), (5, "e")]
+    dataset.validate()
+
+
 def test_numbers_go_on_after_overwrites_and_restores(tmp_path: Path) -> None:
     dataset = made(tmp_path)
     dataset.insert({"v": ["a", "b"]})

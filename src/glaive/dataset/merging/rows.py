@@ -69,7 +69,7 @@ from glaive.scan.options import Meter
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
 from glaive.scan.take import find_rows, take_physical
 from glaive.scan.views import Views
-from glaive.table.configuration import GENERATED, Rules, has_value
+from glaive.table.configuration import GENERATED, IDENTITY, Rules, has_value
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
 
@@ -267,6 +267,18 @@ def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
         if field.name not in rows.schema.names and not has_value(stored):
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows
+
+
+def without_numbers(rows: pa.Table, schema: LanceSchema) -> Iterator[pa.Table]:
+    """Yield inserted rows; rows with a null in an identity column come apart, without it."""
+    for field in schema.fields:
+        if IDENTITY in field.metadata and field.name in rows.schema.names:
+            column = rows.column(field.name)
+            if column.null_count:
+                lacks = pc.is_null(column)
+                yield from without_numbers(rows.filter(lacks).drop([field.name]), schema)
+                rows = rows.filter(pc.invert(lacks))
+    yield rows
 
 
 # --- The condition of an update, over matched rows of the source and of the dataset -----
@@ -732,7 +744,7 @@ class _Merge:
         """Yield unmatched rows of a block, with all columns."""
         schema = self.dataset.manifest.schema
         for part in self._windows(self.rows, positions + start):
-            yield padded_rows(part, schema)
+            yield from without_numbers(padded_rows(part, schema), schema)
 
     def _windows(self, rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
         """Yield rows of the source at ascending positions; release rows on disk from memory."""
