@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +372,22 @@ def test_plans_of_queries_are_explained(spark: SparkSession, uri: str) -> None:
         query = f"EXPLAIN {mode} SELECT name FROM t WHERE id > 1"
         (row,) = glaive.spark.sql(spark, query, t=uri).collect()
         assert part in row.plan
+
+
+@pytest.mark.spark
+def test_plans_that_threads_ask_for_stay_apart(
+    spark: SparkSession, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plans(_: int) -> list[str]:
+        query = "EXPLAIN SELECT name FROM t"
+        return [glaive.spark.sql(spark, query, t=uri).collect()[0].plan for _ in range(3)]
+
+    output = sys.stdout
+    with ThreadPoolExecutor(4) as threads:
+        found = [plan for some in threads.map(plans, range(4)) for plan in some]
+    assert [plan.count("Physical Plan") for plan in found] == [1] * 12
+    assert sys.stdout is output
+    assert "Physical Plan" not in capsys.readouterr().out
 
 
 @pytest.mark.spark

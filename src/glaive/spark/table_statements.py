@@ -6,11 +6,9 @@ import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +33,7 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature
-from glaive.spark.api import SparkCatalogue, TableHandle, located
+from glaive.spark.api import SparkCatalogue, TableHandle, is_connect, located
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import write
 from glaive.spark.grammar import Found, Table, Words, matched, runs
@@ -464,9 +462,15 @@ def _quoted(text: str) -> str:
 def _explain(tables: NamedTables, found: Found) -> DataFrame:
     modes = ("EXTENDED", "FORMATTED", "COST", "CODEGEN")
     mode = next((one.lower() for one in modes if one in found), "simple")
-    with redirect_stdout(StringIO()) as told:
-        rows_of(tables, found["query"]).explain(mode=mode)
-    return tables.rows("plan string", [told.getvalue().rstrip("\n")])
+    frame: Any = rows_of(tables, found["query"])
+    spark: Any = tables.spark
+    # ``explain`` prints to the output of all threads.
+    if is_connect(spark):
+        plan = frame._explain_string(mode=mode)  # noqa: SLF001  # no public way
+    else:
+        query = frame._jdf.queryExecution()  # noqa: SLF001  # no public way
+        plan = spark._jvm.PythonSQLUtils.explainString(query, mode)  # noqa: SLF001  # likewise
+    return tables.rows("plan string", [plan.rstrip("\n")])
 
 
 @runs("SHOW COLUMNS (IN|FROM) {table}", by="toDF")
