@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import lance
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -17,6 +19,7 @@ from tests.kit.crashes import killed_at_step
 
 import glaive
 from glaive.cli.main import cli
+from glaive.dataset.writing import rows as writing
 from glaive.dataset.writing.rules import numbered, places_of
 from glaive.errors import (
     CommitConflictError,
@@ -180,6 +183,27 @@ def test_writers_at_once_get_different_numbers(tmp_path: Path) -> None:
     found = as_pylance_reads(dataset)
     assert sorted(number for number, _ in found) == list(range(1, 17))
     assert len({name for _, name in found}) == 16
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [dict, pd.DataFrame, pl.DataFrame, pa.table, pa.record_batch],
+    ids=["dict", "pandas", "polars", "table", "batch"],
+)
+def test_rows_of_any_library_are_written_again_after_another_writer(
+    kind: Callable[[dict[str, list[str]]], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, uri = made(tmp_path), str(tmp_path / "t")
+    commit, late = writing.commit_plan, [{"v": ["a"]}]
+
+    def commit_late(*given: Any, **more: Any) -> Any:
+        if late:
+            glaive.dataset(uri).insert(late.pop())
+        return commit(*given, **more)
+
+    monkeypatch.setattr(writing, "commit_plan", commit_late)
+    dataset.insert(kind({"v": ["b", "c"]}))
+    assert as_pylance_reads(dataset) == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def test_rows_that_are_read_once_fail_after_another_writer(tmp_path: Path) -> None:

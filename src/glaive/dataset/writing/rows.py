@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -397,7 +397,7 @@ def write_rows(
             break
         except CommitConflictError as error:
             renumbers = error.retryable and plan.appends and plan.rules and plan.rules.numbers
-            is_kept = isinstance(data, pa.Table | pa.RecordBatch | Mapping | list)
+            is_kept = isinstance(data, Sized)  # streams have no length, tables of any library do
             if not (renumbers and is_kept) or attempt == _MAX_NUMBERINGS:
                 raise
             discard_fragments(plan, written)
