@@ -229,6 +229,19 @@ def test_limits_bound_what_a_compaction_on_the_table_clusters(
     assert maintained(dataset) == []
 
 
+@pytest.mark.parametrize("keys", [("k",), ("k", "x")], ids=",".join)
+def test_indices_find_sorted_rows_of_tables_that_defer_their_remapping(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    config = {"lance.compaction.defer_index_remap": "true"}
+    dataset = made(tmp_path / "t.lance", *keys, config=config)
+    dataset.create_scalar_index("k", "BTREE")
+    assert maintained(dataset)
+    for reader in (dataset, lance.dataset(dataset.uri)):
+        for key in range(0, 4 * TARGET, 500):
+            assert reader.to_table(filter=f"k = {key}")["k"].to_pylist() == [key]
+
+
 OTHERS: dict[str, tuple[Callable[[glaive.LanceDataset], Any], int]] = {
     "an append": (lambda dataset: dataset.insert(rows(10, 9)), 1),
     "a delete": (lambda dataset: dataset.delete("k = 5"), 0),

@@ -582,4 +582,4 @@ def cluster_rows(
         files_removed=old.file_count,
         files_added=len(new),
     )
-    return RewriteResult(version, metrics, old, new)
+    return RewriteResult(version, metrics, old, new, is_sorted=True)

@@ -310,6 +310,8 @@ def commit_rewrites(
             next_id += 1
         groups.append(RewriteGroup(result.old, tuple(numbered)))
         moved.append((result.moved, result.old, numbered))
+    # A remapping table tells new addresses by the order of rows.
+    defer_index_remap &= not any(result.is_sorted for result in rewrites)
     if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
         moved = [(live or live_addresses(base, old), old, new) for live, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)

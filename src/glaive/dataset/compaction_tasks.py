@@ -283,6 +283,8 @@ class RewriteResult(JsonValue):
         Fragments with these rows; the commit assigns their ids.
     moved
         Old addresses of the live rows, as a bitmap; empty unless an index needs them.
+    is_sorted
+        Whether the rows have another order than before.
     """
 
     read_version: int
@@ -290,6 +292,7 @@ class RewriteResult(JsonValue):
     old: Sequence[Fragment]
     new: Sequence[Fragment]
     moved: bytes = b""
+    is_sorted: bool = False
 
     def __repr__(self) -> str:
         return (
