@@ -15,7 +15,7 @@ import pytest
 from tests.kit.crashes import killed_at_step
 
 import glaive
-from glaive.dataset import maintenance
+from glaive.dataset import clustering, maintenance
 from glaive.errors import ColumnNotFoundError, OptionError
 
 TARGET = 1000
@@ -242,6 +242,38 @@ def test_indices_find_sorted_rows_of_tables_that_defer_their_remapping(
             assert reader.to_table(filter=f"k = {key}")["k"].to_pylist() == [key]
 
 
+def test_sorted_fragments_of_many_bytes_stay_whatever_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"lance.compaction.target_rows_per_fragment": f"{100 * TARGET}"}
+    dataset = made(tmp_path / "t.lance", "k", config=target)
+    maintained(dataset)
+    (first,) = dataset.get_fragments()
+    size = sum(file.file_size_bytes or 0 for file in first.metadata.files)
+    dataset.insert(rows(8 * TARGET))
+    for least, left in ((2 * size, 2), (8 * size, 1)):
+        monkeypatch.setattr(clustering, "_LEAST_BYTES", least)
+        maintained(dataset)
+        assert len(spans(dataset)) == left
+        dataset.insert(rows(4 * TARGET))
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_columns_of_few_values_are_sorted_in_parts_of_about_one_size(
+    tmp_path: Path, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clustering, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(clustering, "parts_for", lambda *_: 8)
+    dataset = made(tmp_path / "t.lance", "k")
+    dataset.update({"k": f"k % {values}"})
+    before = contents(dataset)
+    maintained(dataset)
+    assert contents(lance.dataset(dataset.uri)) == before
+    found = spans(dataset)
+    assert found == sorted(found)
+    assert max(part.count_rows() for part in dataset.get_fragments()) < TARGET
+
+
 OTHERS: dict[str, tuple[Callable[[glaive.LanceDataset], Any], int]] = {
     "an append": (lambda dataset: dataset.insert(rows(10, 9)), 1),
     "a delete": (lambda dataset: dataset.delete("k = 5"), 0),
@@ -328,6 +360,14 @@ def test_rows_of_many_types_are_clustered_in_each_format(tmp_path: Path, version
     if version == "2.2":
         blobs = dataset.take_blobs("blob", indices=list(range(400)))
         assert [len(blob.read()) for blob in blobs] == found["k"].to_pylist()
+
+
+def test_half_precision_numbers_are_sorted(tmp_path: Path) -> None:
+    half = pa.array(np.random.default_rng(1).permutation(400).astype(np.float16))
+    dataset = glaive.write_dataset(pa.table({"half": half}), tmp_path / "t.lance")
+    dataset.update_config({"glaive.cluster_by": '["half"]'})
+    maintained(dataset)
+    assert spans(dataset, "half") == [(0, 399)]
 
 
 def test_wrong_columns_are_refused(tmp_path: Path) -> None:

@@ -221,7 +221,8 @@ class Cuts:
     curve
         The order of rows.
     numbers
-        Numbers along the curve at which parts begin, ascending.
+        Numbers along the curve at which parts begin, ascending. If a number fills several parts, it
+        occurs as often.
     """
 
     curve: Curve
@@ -265,7 +266,11 @@ def _parts(held: list[pa.RecordBatch], cuts: NDArray[np.uint64]) -> Iterator[pa.
     """Yield the rows of each part, as :data:`PARTS`."""
     table = pa.Table.from_batches(held)
     numbers = table.column(table.num_columns - 1).to_numpy()
-    parts = np.searchsorted(cuts, numbers, side="right")
+    parts = np.searchsorted(cuts, numbers, side="left")
+    # Rows with the same number may fill several parts: deal them out to these parts.
+    ties = np.searchsorted(cuts, numbers, side="right") - parts
+    tied = np.flatnonzero(ties)
+    parts[tied] += 1 + np.arange(len(tied)) % ties[tied]
     order = np.argsort(parts, kind="stable")
     starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
     stops = [*starts[1:].tolist(), len(order)]
@@ -338,7 +343,8 @@ class WritePart(RowTask):
 
 def _is_sortable(column: Any) -> bool:
     kind = column.type
-    return not isinstance(kind, pa.BaseExtensionType) and not pa.types.is_dictionary(kind)
+    lacks_order = pa.types.is_dictionary(kind) or pa.types.is_float16(kind)  # in Arrow
+    return not isinstance(kind, pa.BaseExtensionType) and not lacks_order
 
 
 def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
@@ -472,8 +478,9 @@ def plan_clustering(
 ) -> Clustering:
     """Choose fragments that are out of order or lost many rows.
 
-    A small fragment in order joins them if it has at most as many rows as the chosen fragments
-    before it. So each time that a row is written again, its fragment at least doubles.
+    A fragment in order joins them if it has few rows and bytes, and at most as many rows as the
+    chosen fragments before it. So each time that a row is written again, its fragment at least
+    doubles.
     """
     manifest, live = opened.manifest, opened.snapshot.live_counts
     check_keys(manifest, columns)
@@ -482,7 +489,9 @@ def plan_clustering(
     places = FragmentPositions(manifest.fragment_ids)
     allowed = ~places.marked((*pinned_fragments(manifest), *options.excluded_fragment_ids))
     chosen = np.flatnonzero(wanted & allowed)
-    small = np.flatnonzero(~wanted & allowed & (live < options.target_rows_per_fragment))
+    is_small = live < options.target_rows_per_fragment
+    is_small &= manifest.columns.data_bytes < _LEAST_BYTES // 2  # parts differ by chance
+    small = np.flatnonzero(~wanted & allowed & is_small)
     small = small[np.argsort(live[small], kind="stable")]
     before = live[chosen].sum() + np.cumsum(live[small]) - live[small]
     joining = small[np.logical_and.accumulate(live[small] <= before)] if len(chosen) else small[:0]
@@ -525,6 +534,9 @@ def rewrite_useful(
     return [cluster_rows(opened, keys, "hilbert", options, plan.positions, runner)]
 
 
+_LEAST_BYTES: Final = 32 << 20
+"""Least bytes of files for one part, so that fragments of parts can stay as they are."""
+
 _SAMPLE_ROWS = 1 << 16
 """Number of sampled rows that determine where parts begin."""
 
@@ -564,7 +576,8 @@ def cluster_rows(
     curve = Curve.of(sample, kind)
     sizes = manifest.physical_rows[positions]
     share = int(sizes.sum()) / max(1, int(manifest.physical_rows.sum()))
-    count = parts_for(int(snapshot.file_bytes() * share), runner.parallelism)
+    size = int(snapshot.file_bytes() * share)
+    count = max(1, min(parts_for(size, runner.parallelism), size // _LEAST_BYTES))
     along = np.sort(curve.numbers(sample))
     cuts = along[len(along) * np.arange(1, count) // count] if len(along) else along
     bounds = cut_evenly(sizes, count)
@@ -572,7 +585,7 @@ def cluster_rows(
     version = manifest.version
     tasks = [CutRows(version, tuple(ids[a:b].tolist())) for a, b in pairwise(bounds)]
     write = WritePart(version, curve, options, mark_of(manifest, columns, kind))
-    results = runner.shuffled(opened, tasks, Cuts(curve, np.unique(cuts)), count, write)
+    results = runner.shuffled(opened, tasks, Cuts(curve, cuts), count, write)
     new = FragmentList.joined(part for _, part in sorted(results, key=itemgetter(0)))
     listed = manifest.complete_wire.fragments
     old = unpacked_fragments((listed[at] for at in positions.tolist()), manifest.where)
