@@ -16,7 +16,7 @@ from tests.kit.crashes import killed_at_step
 
 import glaive
 from glaive.dataset import clustering, maintenance
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 
 TARGET = 1000
 """Rows of a fragment."""
@@ -385,3 +385,22 @@ def test_wrong_columns_are_refused(tmp_path: Path) -> None:
     dataset.update_config({"glaive.cluster_by": '["l"]'})
     with pytest.raises(OptionError, match=r"'l'.*list"):
         maintained(dataset)
+
+
+def test_columns_of_a_clustering_are_renamed_but_not_dropped(tmp_path: Path) -> None:
+    dataset = made(tmp_path / "t.lance", "k", "x")
+    maintained(dataset)
+    dataset.add_columns(pa.schema([pa.field("s", pa.struct([pa.field("k", pa.int8())]))]))
+    dataset.alter_columns({"path": "`k`", "name": "new"}, {"path": "s.k", "name": "old"})
+    assert dataset.config()["glaive.cluster_by"] == '["new", "x"]'
+    assert maintained(dataset) == []
+    with pytest.raises(SchemaError, match="columns new, x cannot be dropped: rows are clustered"):
+        dataset.drop_columns(["new", "x"])
+    dataset.update_config({"glaive.cluster_by": '["x"]'})
+    dataset.drop_columns(["new"])
+    assert maintained(dataset) == ["4 of 4 fragments are not clustered by x"]
+    dataset.update_config({"glaive.cluster_by": "k"})
+    version = dataset.version
+    with pytest.raises(OptionError, match="expected a JSON list"):
+        dataset.alter_columns({"path": "x", "name": "y"})
+    assert glaive.dataset(dataset.uri).version == version

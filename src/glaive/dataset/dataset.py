@@ -781,7 +781,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            The column is unknown, or it is the last column.
+            The column is unknown, or it is the last column. Rows are clustered by it.
         """
         from glaive.dataset.columns.alter_columns import drop_columns
 
@@ -809,7 +809,8 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         Notes
         -----
-        A change of a name or of nullability only changes the schema. glaive reads a column to make
+        A change of a name or of nullability only changes the schema. If rows are clustered by the
+        column, a second version renames it in ``glaive.cluster_by``. glaive reads a column to make
         it non-nullable. A new type writes one file per fragment.
         """
         from glaive.dataset.columns.alter_columns import alter_columns

@@ -5,6 +5,7 @@ Only a change of type writes files: one per fragment, with the column under a ne
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
+from glaive.dataset.clustering import cluster_keys
 from glaive.dataset.columns.add_columns import AddedFiles, commit_columns
 from glaive.dataset.columns.column_files import (
     Grown,
@@ -40,7 +42,7 @@ from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.process import DATASETS, emit
 from glaive.scan.views import Views
-from glaive.table.configuration import CONSTRAINT, DEFAULT, GENERATED, IDENTITY, Rules
+from glaive.table.configuration import CLUSTER_KEYS, CONSTRAINT, DEFAULT, GENERATED, IDENTITY, Rules
 from glaive.table.index_coverage import parts_of
 from glaive.table.operations.merge import Project
 from glaive.types import FormatVersion
@@ -77,6 +79,11 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
         )
     lost = [field.name for field in schema.fields if field not in kept]
     refuse_ruled(dataset.manifest, lost, "dropped", own=False)
+    if keys := sorted(set(cluster_keys(dataset.manifest)).intersection(lost)):
+        raise SchemaError(
+            f"columns {', '.join(keys)} cannot be dropped: rows are clustered by them. Name other "
+            f"columns in {CLUSTER_KEYS} (ALTER TABLE … CLUSTER BY) first, or remove it."
+        )
     operation = Project(schema=replace(schema, fields=kept), preserves_nullability=True)
     return commit_operation(dataset, operation)
 
@@ -133,6 +140,9 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
             "alter_columns: default and generated cannot be set in the same call as name and "
             "data_type. Change these first."
         )
+    names = {top.name: changes.names.get(top.id, top.name) for top in schema.fields}
+    clustered = cluster_keys(dataset.manifest) if changes.names else []
+    renamed = [names.get(key, key) for key in clustered]
     for number in strict:
         _refuse_nulls(dataset, changes.paths[number])
     if not changes.types:
@@ -146,8 +156,13 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
             check_rows(Views(dataset.snapshot), Rules(altered))
         safe = not strict and not computes
         operation = Project(schema=altered, preserves_nullability=safe)
-        return commit_operation(dataset, operation)
-    return _cast(dataset, changes)
+        manifest = commit_operation(dataset, operation)
+    else:
+        manifest = _cast(dataset, changes)
+    if renamed != clustered:
+        entry = {CLUSTER_KEYS: json.dumps(renamed)}
+        manifest = set_entries(dataset.at(manifest), "config", entry)
+    return manifest
 
 
 def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
