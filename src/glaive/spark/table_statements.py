@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from glaive.dataset.clustering import check_keys, cluster_keys
 from glaive.dataset.columns.alter_columns import constraint
@@ -412,7 +412,7 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
     for one, field in zip(
         to_spark(frame_schema(at, Options(uri=at.uri))), at.manifest.schema.fields, strict=True
     ):
-        text = f"{quoted_name(field.name)} {one.dataType.simpleString()}"
+        text = f"{quoted_name(field.name)} {_type(one.dataType)}"
         known = field.metadata.keys() & {DEFAULT, GENERATED, "comment"}
         rules = {key: field.metadata[key].decode() for key in known}
         text += "" if field.nullable else " NOT NULL"
@@ -446,6 +446,18 @@ def _show_create(tables: NamedTables, found: Found) -> DataFrame:
     text += f"\nTBLPROPERTIES ({_pairs(config)})" if config else ""
     text += f"\nCLUSTER BY ({', '.join(map(quoted_name, keys))})" if keys else ""
     return tables.rows("createtab_stmt string", [text])
+
+
+def _type(kind: DataType) -> str:
+    """Return a type as SQL declares it: names of members may have other characters."""
+    if isinstance(kind, StructType):
+        members = (f"{quoted_name(one.name)}:{_type(one.dataType)}" for one in kind)
+        return f"struct<{','.join(members)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type(kind.keyType)},{_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _pairs(entries: Mapping[str, str]) -> str:
