@@ -362,6 +362,21 @@ def test_rows_of_many_types_are_clustered_in_each_format(tmp_path: Path, version
         assert [len(blob.read()) for blob in blobs] == found["k"].to_pylist()
 
 
+def test_strings_that_begin_alike_are_sorted_in_several_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clustering, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(clustering, "parts_for", lambda *_: 4)
+    monkeypatch.setattr(clustering, "_SAMPLE_ROWS", 100)
+    names = [f"https://example.org/{n:05}" for n in np.random.default_rng(1).permutation(5000)]
+    names += ["a", "z", "https://example.org", ""]
+    dataset = glaive.write_dataset(pa.table({"name": [*names, None]}), tmp_path / "t.lance")
+    dataset.update_config({"glaive.cluster_by": '["name"]'})
+    maintained(dataset)
+    assert len(dataset.get_fragments()) == 4
+    assert dataset.to_table()["name"].to_pylist() == [None, *sorted(names)]
+
+
 def test_half_precision_numbers_are_sorted(tmp_path: Path) -> None:
     half = pa.array(np.random.default_rng(1).permutation(400).astype(np.float16))
     dataset = glaive.write_dataset(pa.table({"half": half}), tmp_path / "t.lance")

@@ -62,7 +62,7 @@ def test_values_without_an_order_are_refused() -> None:
 
 def test_a_part_is_sorted_with_nulls_first_and_without_a_warning() -> None:
     table = pa.table({"x": [2, None, 1], "number": [0, 0, 0]})
-    part = WritePart(1, Curve(("x",), "zorder", (np.zeros(1),)), CompactionOptions())
+    part = WritePart(1, Curve(("x",), "zorder", (np.zeros(1),), (b"",)), CompactionOptions())
 
     assert part._sorted(table).to_pydict() == {"x": [None, 1, 2]}  # noqa: SLF001  # tasks call it
 

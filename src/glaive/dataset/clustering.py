@@ -72,11 +72,14 @@ class Curve:
         The curve for several columns.
     bounds
         For each column, ordinals of a sample at equal distances; ascending.
+    prefixes
+        For each column, the bytes that all strings of the sample begin with.
     """
 
     columns: tuple[str, ...]
     kind: CurveKind
     bounds: tuple[NDArray[np.float64], ...]
+    prefixes: tuple[bytes, ...]
 
     @classmethod
     def of(cls, sample: pa.Table, kind: CurveKind) -> Self:
@@ -89,23 +92,26 @@ class Curve:
         """
         names = tuple(sample.column_names)
         steps = 2 ** min(_MAX_BITS, _CURVE_BITS // len(names)) - 1
-        bounds = []
+        bounds, prefixes = [], []
         for name in names:
-            numbers = ordinals(one_array(sample.column(name)), name)
+            values = one_array(sample.column(name))
+            prefixes.append(_common_prefix(values))
+            numbers = ordinals(values, name, prefixes[-1])
             known = np.sort(numbers[~np.isnan(numbers)])
             if len(known) > steps:
                 known = known[np.linspace(0, len(known) - 1, steps).astype(np.int64)]
             bounds.append(known)
-        return cls(names, kind, tuple(bounds))
+        return cls(names, kind, tuple(bounds), tuple(prefixes))
 
     def numbers(self, rows: pa.RecordBatch | pa.Table) -> UInt64s:
         """Return the number of each row along the curve; nulls come first."""
         ranks: list[UInt64s] = []
         bits = min(_MAX_BITS, _CURVE_BITS // len(self.columns))
-        for name, bounds in zip(self.columns, self.bounds, strict=True):
+        fitted = zip(self.columns, self.bounds, self.prefixes, strict=True)
+        for name, bounds, prefix in fitted:
             column: Any = rows.column(name)
             array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
-            values = ordinals(array, name)
+            values = ordinals(array, name, prefix)
             rank: Any = np.searchsorted(bounds, values, side="right")
             rank[np.isnan(values)] = 0
             # Columns with few values weigh as much as others.
@@ -116,8 +122,19 @@ class Curve:
         return made(ranks, bits)
 
 
-def ordinals(values: Any, name: str) -> NDArray[np.float64]:
-    """Return numbers in the order of the values; NaN for null. Strings count by their first bytes.
+def _common_prefix(values: Any) -> bytes:
+    """Return the bytes that all values begin with; empty for values other than strings."""
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return b""
+    ends: Any = pc.min_max(values.cast(pa.large_string()).cast(pa.large_binary()))
+    low, high = (end or b"" for end in ends.as_py().values())
+    differ = (at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
+    return bytes(low[: next(differ, len(low))])
+
+
+def ordinals(values: Any, name: str, prefix: bytes = b"") -> NDArray[np.float64]:
+    """Return numbers in the order of the values; NaN for null. Strings count by the first bytes
+    after a prefix.
 
     Parameters
     ----------
@@ -140,7 +157,7 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
         values = values.cast(pa.large_string()).cast(pa.large_binary())
         kind = values.type
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return _prefix_ordinals(values)
+        return _prefix_ordinals(values.cast(pa.large_binary()), prefix)
     if types.is_temporal(kind) and not types.is_interval(kind):
         width = pa.int32() if kind.bit_width == 32 else pa.int64()
         values = values.view(width)
@@ -152,11 +169,17 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
     return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
 
-def _prefix_ordinals(values: Any) -> NDArray[np.float64]:
-    """Return numbers made of the first bytes, as big-endian numbers."""
-    sliced: Any = pc.binary_slice(values.cast(pa.large_binary()), 0, _PREFIX_BYTES)
+def _prefix_ordinals(values: Any, prefix: bytes) -> NDArray[np.float64]:
+    """Return numbers made of the first bytes after a prefix, as big-endian numbers."""
+    sliced: Any = pc.binary_slice(values, len(prefix), len(prefix) + _PREFIX_BYTES)
     padded = pc.fill_null(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX_BYTES}")
     numbers: NDArray[np.float64] = padded.view(">u8").astype(np.float64)
+    if prefix:  # the sample may lack smaller and larger values
+        heads: Any = pc.fill_null(pc.binary_slice(values, 0, len(prefix)), prefix)
+        numbers[pc.less(heads, pa.scalar(prefix, heads.type)).to_numpy(zero_copy_only=False)] = -1
+        numbers[pc.greater(heads, pa.scalar(prefix, heads.type)).to_numpy(zero_copy_only=False)] = (
+            np.inf
+        )
     numbers[np.asarray(values.is_null().to_numpy(zero_copy_only=False))] = np.nan
     return numbers
 
