@@ -22,7 +22,7 @@ from tests.ingestion.test_delta import inline_vector, log_of
 from tests.kit.crashes import before_changes
 
 import glaive
-from glaive.errors import FormatError, ObjectNotFoundError, OptionError, SchemaError
+from glaive.errors import FormatError, ObjectNotFoundError, OptionError, SchemaError, StoreError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.formats import format_named
 from glaive.ingestion.task import IngestedPieces
@@ -463,3 +463,41 @@ def test_a_load_killed_before_any_change_loses_and_doubles_nothing(
         load(lake, copy / "t.lance", job_id=job_id, **options)
         load(lake, copy / "t.lance", **options)
         assert loaded(copy / "t.lance") == expected, copy
+
+
+def test_a_removed_row_without_a_key_is_refused(lake: Lake, tmp_path: Path) -> None:
+    uri = tmp_path / "d.lance"
+    lake.append(pa.table({"n": pa.array([1, None], pa.int64()), "v": ["a", "b"]}))
+    load(lake, uri)
+    lake.delete("n = 1")
+    with pytest.raises(SchemaError, match=r"(?s)n.*null"):
+        load(lake, uri, **MERGE)
+    assert lance.dataset(str(uri)).count_rows() == 2
+
+
+def test_files_that_vacuum_removed_are_named_with_a_remedy(tmp_path: Path) -> None:
+    lake, uri = DeltaLake(tmp_path), tmp_path / "d.lance"
+    lake.append(rows(1, 2))
+    load(lake, uri)
+    lake.delete("n = 1")
+    table = deltalake.DeltaTable(lake.place)
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(ObjectNotFoundError, match=r"VACUUM.*mode='overwrite'"):
+        load(lake, uri, **MERGE)
+    load(lake, uri, mode="overwrite")
+    assert loaded(uri) == in_order(lake.rows())
+
+
+def test_errors_of_a_delta_table_hide_credentials(tmp_path: Path) -> None:
+    options = {
+        "endpoint": "http://user:hidden@127.0.0.1:1",
+        "allow_http": "true",
+        "aws_access_key_id": "a",
+        "aws_secret_access_key": "hidden",
+        "aws_region": "us-east-1",
+        "max_retries": "0",
+    }
+    with pytest.raises(StoreError) as caught:
+        ingest("s3://b/t", tmp_path / "d.lance", format="delta", source_options=options)
+    assert "s3://b/t" in f"{caught.value}"
+    assert "hidden" not in f"{caught.value}"

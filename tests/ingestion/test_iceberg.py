@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -36,7 +36,9 @@ from pyiceberg.types import LongType, StringType
 
 import glaive
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.ingestion import IngestTask
 from glaive.ingestion.formats import StoreFiles, format_named
+from glaive.ingestion.task import IngestedPieces
 
 
 @pytest.fixture
@@ -321,6 +323,37 @@ def test_tasks_are_small_whatever_the_history_of_the_table(catalog: SqlCatalog) 
         source.files([place(table)], {})
         sizes.append(len(pickle.dumps(source)))
     assert sizes[-1] < sizes[0] + 200
+
+
+def test_a_task_has_only_its_own_files(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = created(catalog, small(1))
+    for number in range(2, 9):
+        table.append(small(number))
+    tasks: list[IngestTask] = []
+
+    def driver(given: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+        tasks.extend(given)
+        yield from ((at, task.execute()) for at, task in enumerate(given))
+
+    uri = tmp_path / "t.lance"
+    glaive.ingest(place(table), uri, format="iceberg", task_bytes=1, driver=driver)
+    assert lance.dataset(str(uri)).count_rows() == 8
+    names = [entry.file.file_path for entry in table.scan().plan_files()]
+    assert len(tasks) == len(names)
+    for task in tasks:
+        assert sum(name.encode() in pickle.dumps(task) for name in names) == 1
+
+
+def test_a_dropped_column_is_null_in_new_rows(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table, uri = created(catalog, small(1)), tmp_path / "t.lance"
+    load: dict[str, Any] = {"format": "iceberg", "mode": "append", "once": True}
+    glaive.ingest(place(table), uri, **load)
+    with table.update_schema() as change:
+        change.delete_column("s")
+    table.append(small(2).select(["n"]))
+    glaive.ingest(place(table), uri, schema_drift="add", **load)
+    found = lance.dataset(str(uri)).to_table().to_pylist()
+    assert found == [{"n": 1, "s": "s1"}, {"n": 2, "s": None}]
 
 
 def test_what_cannot_be_read_is_refused(catalog: SqlCatalog, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from importlib import import_module
 from io import BytesIO
@@ -45,7 +46,7 @@ from glaive.ingestion.sources import (
 )
 from glaive.ingestion.task import scalar_of
 from glaive.io.access import open_store
-from glaive.io.failures import as_store_errors
+from glaive.io.failures import as_store_errors, from_object_store
 from glaive.options import TEXT, Kind, integer
 
 # --- Whole files as rows: images, audio or other files, as blobs with facts about them ---
@@ -297,6 +298,13 @@ class TableFormat(SourceFormat):
         """Return the columns of the table."""
         return self._columns
 
+    def for_task(self, pieces: Sequence[Piece]) -> TableFormat:
+        """Return the same format with the files of a task only; a table may have a million."""
+        lean = copy(self)
+        keys = {(piece.file.path, piece.file.etag) for piece in pieces}
+        vars(lean).update(_parts={key: self._parts[key] for key in keys}, removed=[])
+        return lean
+
     def _needed(self, module: str, source: str) -> Any:
         """Import a module of the package that reads the metadata."""
         try:
@@ -351,7 +359,12 @@ class Delta(TableFormat, Parquet):
                     source, version=version, storage_options=dict(options) or None
                 )
             except deltalake.exceptions.DeltaError as error:
-                raise OptionError(f"{source}: no such Delta table or version: {error}") from error
+                raise OptionError(
+                    f"{source}: no such Delta table or version: {error}. Name another; if clean-up "
+                    "removed the version of the last load, pass mode='overwrite'"
+                ) from error
+            except OSError as error:  # its message may have credentials
+                raise from_object_store(error, source, "read", options) from None
 
         table = opened(self.given.version)
         if self.given.asof is not None:
@@ -476,7 +489,7 @@ class Delta(TableFormat, Parquet):
         live, at = self._parts[piece.file.path, piece.file.etag], 0
         # The numbers of deleted rows count all rows of the file, so none may be left out.
         strict = rejects if live.mask is None else Rejects(keep=False)
-        for batch in super().read(piece, schema, strict):
+        for batch in self._there(super().read(piece, schema, strict), piece.file):
             rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
             if live.mask is not None:
                 rows = rows.filter(live.masked(at, len(batch)))
@@ -487,6 +500,15 @@ class Delta(TableFormat, Parquet):
                     column = pa.array([value], field.type)[0]
                     rows = rows.append_column(field, pa.repeat(column, len(rows)))
             yield rows
+
+    def _there(self, batches: Iterator[Rows], file: SourceFile) -> Iterator[Rows]:
+        try:
+            yield from batches
+        except ObjectNotFoundError as error:
+            raise ObjectNotFoundError(
+                f"{file.uri}: the file of the Delta table was removed, perhaps by VACUUM. Pass "
+                "mode='overwrite' to load the newest version anew"
+            ) from error
 
 
 def _log_path(version: int) -> str:
@@ -528,6 +550,8 @@ class Iceberg(TableFormat):
                 metadata = table.metadata
         except errors as error:
             raise OptionError(f"{source}: no such Iceberg table: {error}") from error
+        except OSError as error:  # its message may have credentials
+            raise from_object_store(error, source, "read", options) from None
         if self.given.asof is not None:
             snapshot = table.snapshot_as_of_timestamp(int(self.given.asof.timestamp() * 1000))
         elif self.given.version is not None:
@@ -602,7 +626,8 @@ class Iceberg(TableFormat):
         every = import_module("pyiceberg.expressions").AlwaysTrue()
         metadata, io, columns = self._reader
         task = self._parts[piece.file.path, piece.file.etag]
-        scan = reader.ArrowScan(metadata, io, columns.select(*schema.names), every)
+        names = [name for name in schema.names if name in self._columns.names]
+        scan = reader.ArrowScan(metadata, io, columns.select(*names), every)
         try:
             deletes = reader._read_all_delete_files(io, [task])  # noqa: SLF001  # pinned
             # The public method reads a whole file into memory.

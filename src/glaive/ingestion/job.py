@@ -17,7 +17,13 @@ from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WriteOptions, exists_already
-from glaive.errors import DatasetExistsError, ObjectNotFoundError, OptionError, VersionNotFoundError
+from glaive.errors import (
+    DatasetExistsError,
+    ObjectNotFoundError,
+    OptionError,
+    SchemaError,
+    VersionNotFoundError,
+)
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import TableFormat, format_named
@@ -311,14 +317,21 @@ def _staged_keys(
     if not removed:
         return Staged(plan.write)
     schema = plan.write.schema.to_arrow()
-    columns = Reconciled(pa.schema([schema.field(name) for name in keys]))
+    # A null equals no key, so its old row would stay.
+    columns = Reconciled(pa.schema([schema.field(name).with_nullable(False) for name in keys]))
     keyed = plan_ingest(
         plan.write.store,
         Sources(tuple(removed), sources.source_format, columns),
         WriteOptions(mode="overwrite"),
         task_bytes=task_bytes,
     )
-    return Staged(keyed.write, written_fragments(run_tasks(keyed, driver)))
+    try:
+        return Staged(keyed.write, written_fragments(run_tasks(keyed, driver)))
+    except SchemaError as error:
+        raise SchemaError(
+            f"{removed[0].uri}: the old rows cannot be found by "
+            f"{', '.join(keys)}: {error} Or pass mode='overwrite'"
+        ) from error
 
 
 def _merge(

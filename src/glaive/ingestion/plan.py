@@ -652,7 +652,11 @@ def plan_ingest(
     alone, given = len(groups) == 1, (aside, job, journal, expectations)
     tasks = tuple(
         IngestTask(
-            group, sources.source_format, schema, write.for_task(None if alone else at), *given
+            group,
+            sources.source_format.for_task(group),
+            schema,
+            write.for_task(None if alone else at),
+            *given,
         )
         for at, group in enumerate(groups)
     )

@@ -562,6 +562,10 @@ class SourceFormat(Configured, ABC):
         """Cut a file into pieces of about ``target_bytes``; by default it is one piece."""
         return [Piece(file, 0, None, file.size)]
 
+    def for_task(self, pieces: Sequence[Piece]) -> SourceFormat:
+        """Return a format with only what a task needs to read these pieces."""
+        return self
+
     @abstractmethod
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """Yield the rows of a piece, in bounded memory.
