@@ -354,6 +354,11 @@ def test_a_dropped_column_is_null_in_new_rows(catalog: SqlCatalog, tmp_path: Pat
     glaive.ingest(place(table), uri, schema_drift="add", **load)
     found = lance.dataset(str(uri)).to_table().to_pylist()
     assert found == [{"n": 1, "s": "s1"}, {"n": 2, "s": None}]
+    table.delete("n = 1")
+    with pytest.raises(OptionError, match="lacks"):
+        glaive.ingest(
+            place(table), uri, schema_drift="add", **{**load, "mode": "merge"}, merge_keys="s"
+        )
 
 
 def test_what_cannot_be_read_is_refused(catalog: SqlCatalog, tmp_path: Path) -> None:

@@ -627,6 +627,8 @@ class Iceberg(TableFormat):
         metadata, io, columns = self._reader
         task = self._parts[piece.file.path, piece.file.etag]
         names = [name for name in schema.names if name in self._columns.names]
+        if not names:
+            raise OptionError(f"{self.table}: the table lacks {schema.names}. Name its columns")
         scan = reader.ArrowScan(metadata, io, columns.select(*names), every)
         try:
             deletes = reader._read_all_delete_files(io, [task])  # noqa: SLF001  # pinned
