@@ -163,8 +163,14 @@ def test_a_catalogue_gives_no_permissions(tmp_path: Path) -> None:
     answer = {"location": str(tmp_path / "t.lance"), "storage_options": {}}
     client: Any = _Client(answer)
     assert access_of(glaive.dataset(namespace_client=client, table_id=["t"]).store).external is None
-    for name in ("allow_external_blobs", "Base_Store_Params"):
-        answer["storage_options"] = {name: "true"}
+    no_class = '{"impl": "no.Such", "properties": {}, "table": []}'
+    given = {
+        "allow_external_blobs": "true",
+        "Base_Store_Params": "true",
+        "Manifest_Store": no_class,
+    }
+    for name, text in given.items():
+        answer["storage_options"] = {name: text}
         with pytest.raises(StoreError, match=f"'{name}', which only who opens the table may give"):
             glaive.dataset(namespace_client=client, table_id=["t"])
 

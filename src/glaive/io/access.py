@@ -562,8 +562,10 @@ def _reported_options(answer: object, path: tuple[str, ...]) -> dict[str, str] |
         return None
     if not isinstance(reported, Mapping):
         raise _unexpected(path, "a mapping as storage options", type(reported).__name__)
-    for key in reported:
-        if str(key).lower() in PERMISSIONS:
+    for key, text in reported.items():
+        name = str(key).lower()
+        # A JSON object names a class to import.
+        if name in PERMISSIONS or (name == "manifest_store" and str(text).startswith("{")):
             raise StoreError(
                 f"table {list(path)}: the namespace gives the storage option {key!r}, which only "
                 "who opens the table may give. Give it in storage_options."
