@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -261,7 +262,7 @@ def test_an_insert_that_is_killed_at_any_step_numbers_rows_once(tmp_path: Path) 
     while killed:
         step += 1
         dataset = made(tmp_path / f"{step}")
-        killed = killed_at_step(dataset.uri, lambda at=dataset: at.insert({"v": ["a"]}), step)
+        killed = killed_at_step(dataset.uri, partial(dataset.insert, {"v": ["a"]}), step)
         dataset = glaive.dataset(dataset.uri)
         dataset.insert({"v": ["b"]})
         found = [number for number, _ in as_pylance_reads(dataset)]

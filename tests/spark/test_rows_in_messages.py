@@ -50,6 +50,6 @@ def test_a_key_that_a_batch_of_a_stream_repeats_is_named(tmp_path: Path, values:
     dataset = dataset_of(tmp_path / "a", FOREIGN[values])
     staged = dataset_of(tmp_path / "b", FOREIGN[values]).opened.views
     with pytest.raises(SchemaError, match="2 rows of one batch have the key key=") as refused:
-        upsert(dataset, staged, ["key"], None, AppTransaction("stream", 1))
+        upsert(dataset, staged, ["key"], None, AppTransaction("stream", 1), ["key"])
     assert len(str(refused.value)) < 400
     assert dataset.version == 1

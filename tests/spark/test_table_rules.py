@@ -267,7 +267,8 @@ def test_tasks_number_rows(spark: SparkSession, tmp_path: Path, write: Write) ->
     for start in (2, 50):
         write(spark.range(start, start + 40, numPartitions=3), uri)
     table = lance.dataset(uri).to_table()
-    keys, rows = table["key"].to_pylist(), table["row"].to_pylist()
+    keys: list[Any] = table["key"].to_pylist()
+    rows: list[Any] = table["row"].to_pylist()
     assert len(set(keys)) == table.num_rows
     assert rows == [(key - 90) // 10 for key in keys]
     assert min(rows) == 1 or write is _replace_where
