@@ -313,6 +313,29 @@ def test_files_become_blobs_with_their_facts(tmp_path: Path) -> None:
     assert [blob.readall() for blob in theirs] == list(contents.values())
 
 
+def test_columns_of_extension_types_are_appended(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"abc")
+    rows = {
+        "uuid": pa.array([bytes(16), None], pa.uuid()),
+        "json": pa.array(['{"a":1}', None], pa.json_()),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "x.parquet")
+    bare = {"uuid": rows["uuid"].cast(pa.binary(16)), "json": rows["json"]}
+    pq.write_table(pa.table(bare), tmp_path / "bare.parquet")
+    pq.write_table(pa.table({**rows, "json": ["{}", None]}), tmp_path / "texts.parquet")
+    for name, kind in (("x.bin", "binary"), ("x.parquet", "parquet")):
+        uri = tmp_path / f"{kind}.lance"
+        for _ in range(2):
+            ingest(tmp_path / name, uri, format=kind, mode="append")
+    assert glaive.dataset(tmp_path / "binary.lance").count_rows() == 2
+    ingest(tmp_path / "bare.parquet", uri, mode="append")
+    found = lance.dataset(str(uri)).to_table()
+    assert found.to_pylist() == 3 * pa.table(rows).to_pylist()
+    assert found.schema.field("uuid").type == pa.uuid()
+    with pytest.raises(SchemaError, match="column json: string"):
+        ingest(tmp_path / "texts.parquet", uri, mode="append")
+
+
 def test_images_have_width_height_and_format(tmp_path: Path) -> None:
     images = pytest.importorskip("PIL.Image")
     source = tmp_path / "in"

@@ -316,7 +316,7 @@ def _staged_keys(
     """Write the keys of rows that a table had before to files, which the caller removes."""
     if not removed:
         return Staged(plan.write)
-    schema = plan.write.schema.to_arrow()
+    schema = plan.write.schema.logical_schema()
     # A null equals no key, so its old row would stay.
     columns = Reconciled(pa.schema([schema.field(name).with_nullable(False) for name in keys]))
     keyed = plan_ingest(

@@ -31,6 +31,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.expr.coerce import DECIMALS, SIMPLE, TIMED, sized
+from glaive.format.extension import extended, storage_type
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import format_named, format_of
@@ -372,6 +373,8 @@ def _plain(data_type: Any) -> Any:
     """Return one type for all types with the same values."""
     if pa.types.is_dictionary(data_type):
         return _plain(data_type.value_type)
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _plain(storage_type(data_type))
     if pa.types.is_large_string(data_type) or data_type == pa.string_view():
         return pa.string()
     if pa.types.is_large_binary(data_type) or data_type == pa.binary_view():
@@ -476,6 +479,8 @@ def find_sources(
     _check_chosen(schema)
     source_format = format or format_named(format_of(files), reader_options)
     if existing is not None:
+        if source_format.typed:
+            existing = extended(existing)
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing
     folders = {}
