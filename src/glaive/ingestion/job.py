@@ -329,8 +329,8 @@ def _staged_keys(
         return Staged(keyed.write, written_fragments(run_tasks(keyed, driver)))
     except SchemaError as error:
         raise SchemaError(
-            f"{removed[0].uri}: the old rows cannot be found by "
-            f"{', '.join(keys)}: {error} Or pass mode='overwrite'"
+            f"{removed[0].uri}: the old rows cannot be found by {', '.join(keys)}: "
+            f"{f'{error}'.rsplit('. ', 1)[0]}. Pass mode='overwrite'"
         ) from error
 
 

@@ -96,12 +96,15 @@ class StagedMerge:
         Whether the key columns are the primary key that the dataset declares.
     division
         Size of the tasks.
+    unique
+        Whether a row of the dataset may match only one row of the source.
     """
 
     write: WritePlan = field(repr=False)
     keys: tuple[str, ...]
     primary_key: bool
     division: MergeDivision
+    unique: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +204,9 @@ class MatchTask:
             matches = find_matches(opened, keys, Meter(), fragments=ids)
             if not len(matches.source):
                 continue
-            twice = matches.source[keys.repeated[matches.source]]
-            if not len(twice):
-                twice = matches.source[found.old.overlap(matches.addresses)]
-            if len(twice):
-                text = keys.text(int(twice[0]))
+            repeated = keys.repeated[matches.source] | found.old.overlap(matches.addresses)
+            if shared.unique and repeated.any():
+                text = keys.text(int(matches.source[repeated][0]))
                 return StagedMatches(found.old, found.new, found.pairs, text)
             found.old.add(matches.addresses)
             rows = matches.source + start
@@ -449,7 +450,8 @@ class _Merge:
         for task, found in self.matched(self.shared, fragments):
             self._add(task, found)
         self.gone.add_all(self.old)
-        for _, found in self.matched(replace(self.shared, write=removed.write), removed.fragments):
+        gone = replace(self.shared, write=removed.write, unique=False)
+        for _, found in self.matched(gone, removed.fragments):
             self.gone.add_all(found.old)
         self.complete()
 
