@@ -692,12 +692,21 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    names = {re.split(r"[^\w.-]", needed)[0] for needed in settings["project"]["dependencies"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+    def names(needed: list[str]) -> set[str]:
+        return {re.split(r"[^\w.-]", one)[0] for one in needed}
+
+    def listed(table: str, column: int) -> set[str]:
+        cells = [line.split("|")[column] for line in table.splitlines() if line.startswith("|")]
+        return {name.strip(" `") for cell in cells[2:] for name in cell.split(",")}
+
     text = (DOCS / "adr" / "0008-dependencies.md").read_text("utf-8")
-    cells = {line.split("|")[2].strip() for line in text.splitlines() if line.startswith("|")}
-    listed = {name for cell in cells for name in cell.split(", ")} - {"package", "---"}
-    assert listed == names
+    base, extras = text.split("| extra |")
+    assert listed(base, 2) == names(project["dependencies"])
+    extras = "| extra |" + extras
+    of_extras = [project["optional-dependencies"][extra] for extra in listed(extras, 1)]
+    assert listed(extras, 2) <= {name for needed in of_extras for name in names(needed)}
 
 
 def test_links_between_documents_lead_somewhere() -> None:
