@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.ingestion.test_followed_tables import DeltaLake, IcebergLake, in_order, loaded, rows
 
+import glaive
 import glaive.spark
 from glaive.errors import OptionError
 from glaive.spark import LanceTable
@@ -36,6 +37,18 @@ def test_a_converted_table_follows_its_source(
     glaive.spark.load(spark, lake.place, uri, merge_keys="n", **how)
     assert loaded(uri) == in_order(lake.rows())
     assert glaive.spark.load(spark, lake.place, uri, **how).files == 0
+
+
+def test_tasks_of_an_ingest_number_their_rows_apart(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        (tmp_path / "in" / f"{number}.csv").write_text("n\n" + "7\n" * 50)
+    uri = tmp_path / "t.lance"
+    columns = "id BIGINT GENERATED ALWAYS AS IDENTITY, n BIGINT"
+    glaive.spark.sql(spark, f"CREATE TABLE lance.`{uri}` ({columns})")
+    glaive.spark.ingest(spark, tmp_path / "in", uri, mode="append", task_bytes=1)
+    ids = glaive.dataset(uri).to_table()["id"].to_pylist()
+    assert len(ids) == len(set(ids)) == 200
 
 
 def test_copy_into_follows_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:

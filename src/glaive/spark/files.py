@@ -15,7 +15,7 @@ from glaive.format.fragment import unpacked_fragments
 from glaive.ingestion.columnar import Parquet
 from glaive.ingestion.job import ingest as ingest_files
 from glaive.ingestion.lines import Csv, Json
-from glaive.ingestion.sources import Piece
+from glaive.ingestion.sources import Piece, SourceFormat
 from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
 from glaive.options import TypedDict, one_of, shows
 from glaive.spark.api import is_connect
@@ -250,15 +250,29 @@ class IngestPieces:
     """The pieces of files of one task of an ingest; can be pickled."""
 
     pieces: tuple[Piece, ...]
+    source_format: SourceFormat | None = None  # if it differs from the shared one
+    number: int | None = None  # of the task, for identity columns
 
     def execute(self, dataset: OpenDataset | None, shared: IngestTask) -> IngestedPieces:
         """Read the pieces and write their rows; ``shared`` holds what all pieces share."""
-        return replace(shared, pieces=self.pieces).execute(dataset)
+        source_format = self.source_format or shared.source_format
+        write = shared.write.for_task(self.number)
+        own = replace(shared, pieces=self.pieces, source_format=source_format, write=write)
+        return own.execute(dataset)
 
 
 def divided(tasks: Sequence[IngestTask]) -> tuple[list[IngestPieces], IngestTask]:
     """Divide at least one task of an ingest into its own part and the part that all share."""
-    return [IngestPieces(task.pieces) for task in tasks], replace(tasks[0], pieces=())
+    first = tasks[0]
+    own = [
+        IngestPieces(
+            task.pieces,
+            None if task.source_format is first.source_format else task.source_format,
+            None if task.write.rules is None else task.write.rules.task,
+        )
+        for task in tasks
+    ]
+    return own, replace(first, pieces=())
 
 
 def _run(runner: SparkRunner, tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
