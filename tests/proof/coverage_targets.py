@@ -25,7 +25,6 @@ from glaive.format.transaction import decode_transaction
 from glaive.kernels.fsst import (
     TABLE_BYTES,
     SymbolTable,
-    decode_one,
     decode_strings,
     encode_strings,
     train_symbols,
@@ -69,7 +68,6 @@ def read_symbols(data: bytes) -> None:
     for bounds in (ends[[0, -1]], ends):
         strings = Strings(pa.py_buffer(bounds), 32, pa.py_buffer(codes))
         decode_strings(table, strings, len(bounds) - 1, _HERE)
-    decode_one(table, codes, _HERE)
 
 
 def written_symbols() -> bytes:

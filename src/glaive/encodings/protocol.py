@@ -266,9 +266,6 @@ def page_bytes(chunks: int, expanded: int) -> int:
 
 P = TypeVar("P")
 
-ChunkBuffers = Sequence[tuple[int, int]]
-"""Start and size of each buffer of one chunk."""
-
 MemoryRanges = Int64s
 """Address and size of ranges in memory, shape ``(n, 2)``."""
 
@@ -410,19 +407,6 @@ class ValueEncoding(ABC):
         ``None``, the default, when decoding first is quicker.
         """
         return None
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> Block:
-        """Decode value ``index`` of one chunk of ``count`` values.
-
-        ``buffers`` are start and size of its buffers, which lie within ``data``. Override
-        where plain Python takes fewer steps than the arrays of :meth:`take_mini`.
-        """
-        starts = tuple([np.array([start]) for start, _ in buffers])
-        sizes = tuple([np.array([size]) for _, size in buffers])
-        chunks = MiniChunks(data, starts, sizes, np.array([count]), where)
-        return self.take_mini(chunks, np.zeros(1, np.int64), np.array([index]))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Divide the block into chunks and encode each."""

@@ -12,7 +12,6 @@ from glaive.kernels._addresses import outside
 from glaive.types import Flags, Int64s, allocate
 
 BLOCK = 1024
-ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
 
 def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> Flags:

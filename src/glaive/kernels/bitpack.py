@@ -10,19 +10,15 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
+from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
 from glaive.kernels.native import bitpack as bitpack_loops
 from glaive.types import Int64s, UInt8s, allocate, as_array
-
-_WORDS = {8 * word.size: word for word in map(struct.Struct, ("<B", "<H", "<I", "<Q"))}
 
 
 def unpack_inline(
@@ -67,120 +63,6 @@ def unpack_inline(
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
-
-
-def unpack_one(
-    data: pa.Buffer, start: int, size: int, count: int, index: int, word_bits: int, where: object
-) -> int:
-    """Unpack one value of one inline chunk, in plain Python.
-
-    Parameters
-    ----------
-    data, start, size, count
-        The chunk ``data[start : start + size]`` of ``count`` values.
-    index, word_bits
-        Number of the value, and width of a value: 8, 16, 32 or 64.
-    where
-        File, column and page, for messages.
-
-    Raises
-    ------
-    CorruptFileError
-        The width is too large for the word, or the size of the chunk contradicts it.
-    """
-    word = _WORDS[word_bits]
-    width = word.size
-    if not 0 <= index < count <= BLOCK or size < width or start < 0 or start + size > data.size:
-        raise _not_in_chunk(index, count, size, where)
-    (packed,) = word.unpack_from(data, start)
-    if packed > word_bits or size != width + packed * (BLOCK // 8):
-        raise CorruptFileError(
-            "bit-packed chunk",
-            expected=f"a width up to {word_bits} bits and {BLOCK_BYTES_PER_BIT} bytes per bit",
-            found=f"{packed} bits in {size} bytes",
-            where=where,
-        )
-    return _value_of_block(data, start + width, packed, index, word_bits)
-
-
-def unpack_one_of_blocks(
-    data: pa.Buffer,
-    start: int,
-    size: int,
-    count: int,
-    index: int,
-    word_bits: int,
-    width: int,
-    where: object,
-) -> int:
-    """Unpack one of the values of an out-of-line block, in plain Python.
-
-    Parameters
-    ----------
-    data, start, size, count
-        The block ``data[start : start + size]`` of ``count`` values.
-    index, word_bits, width
-        Number of the value, width of a value, and packed bits per value.
-    where
-        File, column and page, for messages.
-
-    Raises
-    ------
-    CorruptFileError
-        The size contradicts count and width.
-    """
-    tail = count & (BLOCK - 1)
-    is_packed = width * (BLOCK - tail) < (word_bits - width) * tail
-    blocks = (count >> 10) + is_packed
-    raw = 0 if is_packed else tail * (word_bits // 8)
-    packed_bytes = blocks * width * BLOCK_BYTES_PER_BIT
-    if (
-        not 0 <= index < count
-        or start < 0
-        or start + size > data.size
-        or size != packed_bytes + raw
-    ):
-        ranges = np.array([start]), np.array([size]), np.array([count])
-        checks.check_blocks(data, *ranges, word_bits, width, where)
-        raise _not_in_chunk(index, count, size, where)
-    block, within = divmod(index, BLOCK)
-    if block < blocks:
-        at = start + block * width * BLOCK_BYTES_PER_BIT
-        return _value_of_block(data, at, width, within, word_bits)
-    return int(
-        _WORDS[word_bits].unpack_from(data, start + packed_bytes + within * word_bits // 8)[0]
-    )
-
-
-def _value_of_block(data: pa.Buffer, start: int, width: int, index: int, word_bits: int) -> int:
-    """Return value ``index`` of the packed block at ``start``, which lies within the data."""
-    if not width:
-        return 0
-    word = _WORDS[word_bits]
-    row, lane = _row_and_lane(index, word_bits)
-    lanes = BLOCK // word_bits
-    first, shift = divmod(row * width, word_bits)
-    at = start + (first * lanes + lane) * word.size
-    value = word.unpack_from(data, at)[0] >> shift
-    if shift + width > word_bits:
-        value |= word.unpack_from(data, at + lanes * word.size)[0] << (word_bits - shift)
-    return int(value & ((1 << width) - 1))
-
-
-def _row_and_lane(index: int, word_bits: int) -> tuple[int, int]:
-    """Return row and lane of a value in a FastLanes block."""
-    row, rest = divmod(index, 128)
-    lane = rest % (BLOCK // word_bits)
-    return checks.ORDER.index((rest - lane) // 16) * 8 + row, lane
-
-
-def _not_in_chunk(index: int, count: int, size: int, where: object) -> CorruptFileError:
-    return CorruptFileError(
-        "bit-packed chunk",
-        expected=f"value {index} within 1..{BLOCK} values",
-        found=f"{count} values in {size} bytes",
-        where=where,
-    )
 
 
 def take_inline(

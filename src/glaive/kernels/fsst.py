@@ -201,8 +201,6 @@ _STREAM_BYTES: Final = 65_536
 _BATCH_BYTES: Final = 65_536
 """Bytes encoded at a time: few enough to stay in the nearer caches."""
 
-_ESCAPE_BYTE: Final = b"\xff"
-
 
 def decode_chunks(
     table: SymbolTable,
@@ -271,38 +269,6 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
         raise damaged_codes("values with wrong offsets", where)
     columns = (runs * (bits // 8), np.zeros_like(runs), *bounds, counts)
     return _decode([table], np.array([len(runs)]), strings, columns, where)
-
-
-def decode_one(table: SymbolTable, codes: bytes, where: Where) -> bytes:
-    """Decode one value in plain Python.
-
-    Raises
-    ------
-    CorruptFileError
-        A code lacks a symbol, or the value ends after an escape.
-    """
-    if not table.encoded:
-        return codes
-    try:
-        if _ESCAPE_BYTE in codes:
-            return _decode_escaped(table.symbols, codes)
-        return b"".join([table.symbols[code] for code in codes])
-    except IndexError:
-        raise damaged_codes("a value", where) from None
-
-
-def _decode_escaped(symbols: tuple[bytes, ...], codes: bytes) -> bytes:
-    parts = []
-    at = 0
-    while at < len(codes):
-        code = codes[at]
-        at += 1
-        if code == ESCAPE:
-            parts.append(bytes((codes[at],)))
-            at += 1
-        else:
-            parts.append(symbols[code])
-    return b"".join(parts)
 
 
 def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:

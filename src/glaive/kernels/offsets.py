@@ -36,9 +36,6 @@ from glaive.types import (
     as_buffer,
 )
 
-_PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
-"""Two neighbouring offsets, by their width in bits."""
-
 
 def unpack_variable(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, offset_bits: int, where: Where
@@ -173,36 +170,6 @@ def _unpack(
         raise _corrupt(int(bad), "offsets", rule, "other offsets", where)
     ends = as_offsets(offsets, out_bits)
     return Strings(offsets, out_bits, out.slice(0, int(ends[-1])))
-
-
-def read_one(
-    data: pa.Buffer, start: int, size: int, count: int, index: int, bits: int, where: Where
-) -> bytes:
-    """Read one value of one chunk, in plain Python.
-
-    Parameters
-    ----------
-    data, start, size, count
-        The chunk ``data[start : start + size]`` of ``count`` values; see ``unpack_variable``.
-    index, bits
-        Number of the value, and width of the offsets in bits.
-    where
-        File, column and page, for messages.
-
-    Raises
-    ------
-    CorruptFileError
-        The value begins within the offsets, or ends after the chunk.
-    """
-    width = bits // 8
-    head = (count + 1) * width
-    if 0 <= index < count and head <= size and start >= 0 and start + size <= data.size:
-        pair = _PAIRS[bits]
-        first, last = pair.unpack_from(data, start + index * width)
-        if head <= first <= last <= size:
-            return bytes(data.slice(start + first, last - first).to_pybytes())
-        raise _corrupt(0, "offsets", f"ascending within {head}..{size}", f"{first}..{last}", where)
-    raise _corrupt(0, "offsets", f"{count + 1} of {bits} bits", f"{size} bytes", where)
 
 
 def take_variable(

@@ -59,5 +59,3 @@ def test_a_chunk_of_another_size_is_damage(size: int) -> None:
         codec.decode_mini(chunks)
     with pytest.raises(CorruptFileError, match="8 bytes for 2 values"):
         codec.take_mini(chunks, zero, zero)
-    with pytest.raises(CorruptFileError, match="8 bytes for 2 values"):
-        codec.take_one(data, [(0, size)], 2, 0, WHERE)

@@ -10,10 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import outside
-from glaive.kernels._bitpack import BLOCK, ORDER, tail_is_packed
+from glaive.kernels._bitpack import BLOCK, tail_is_packed
 from glaive.types import Flags, Int64s, UInt8s, as_array
 
 Words = NDArray[Any]
+
+ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
+"""The order of the groups of 8 rows in a block."""
 
 
 @cache

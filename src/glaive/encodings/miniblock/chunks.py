@@ -28,7 +28,6 @@ from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
-from glaive.kernels.bitpack import unpack_one_of_blocks
 from glaive.kernels.chunks import ChunkHeaders, count_levels, parse_headers
 from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
@@ -91,25 +90,6 @@ class LevelReader:
             return
         leaf.definition = self.decode(self._layout.definition, data, headers, 0)[position]
         self.check(None, leaf.definition)
-
-    def one(
-        self, data: pa.Buffer, piece: tuple[int, int], levels: int, count: int, index: int
-    ) -> int:
-        """Return level ``index`` of the one chunk whose definition levels are ``piece``."""
-        start, size = piece
-        if levels != count:
-            raise self.uneven(levels, count)
-        codec = self._layout.definition
-        if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-            level = unpack_one_of_blocks(
-                data, start, size, levels, index, LEVEL_BITS, codec.width, self._where
-            )
-        else:
-            headers = ChunkHeaders(np.array([levels]), np.array([[start]]), np.array([[size]]))
-            level = self.decode(codec, data, headers, 0).item(index)
-        if level > self._layout.limits.max_def:
-            self.check(None, np.array([level], np.uint16))
-        return level
 
     def _level_bits(
         self, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s
@@ -379,20 +359,6 @@ class ChunkReader:
             chunks = MiniChunks(data, starts, sizes, counts, self._where)
             block = self._layout.value.take_mini(chunks, slot, index)
         return block if items is None else self._resolve(block, items.of(slot), None)
-
-    def pick_one(
-        self,
-        data: pa.Buffer,
-        pieces: list[tuple[int, int]],
-        count: int,
-        items: Items | None,
-        index: int,
-    ) -> Block:
-        """Return the value ``index`` of the one chunk with these pieces and ``count`` values."""
-        layout = self._layout
-        values = pieces[layout.level_buffers :]
-        block = layout.value.take_one(data, values, count, index, self._where)
-        return block if items is None else self._resolve(block, items, None)
 
     def _resolve(self, block: Block, items: Items, counts: Int64s | None) -> Block:
         """Tie indices to the dictionary; they are checked here and trusted later.

@@ -39,13 +39,11 @@ from glaive.arrow.blocks import block_bytes, slice_block
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.chunks import (
-    NULL_BIT,
     ChunkReader,
     Items,
     LevelReader,
     empty_leaf,
     level_form,
-    row_shapes,
 )
 from glaive.encodings.miniblock.layout import ChunkTable, MiniBlockLayout, PageClaims
 from glaive.encodings.protocol import (
@@ -291,17 +289,8 @@ class MiniBlockReader(PageReader):
         return self._with_small(partial(self._read, start, stop), whole=stop - start == self.rows)
 
     def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
-        """Return the rows at these positions; one row of a mapped page costs a few microseconds."""
-        if len(rows) == 1:
-            row, at_hand = rows.item(0), self.page.at_hand
-            if not 0 <= row < self.rows:
-                raise self._missing_row(rows)
-            if at_hand is not None:
-                small = self.small or self.opened(at_hand)
-                if small.lists is None:
-                    return self._take_one(small, at_hand[1], row)
-                return self._take(rows, small, at_hand[1])
-        elif not len(rows):
+        """Return the rows at these positions."""
+        if not len(rows):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=None)
 
@@ -539,24 +528,6 @@ class MiniBlockReader(PageReader):
             )  # fmt: skip
         layers, rep, definition = self.layout.layers, selected.rep, selected.definition
         return Leaf(values, rows, selected.entries, layers, rep, definition, shape=selected.shape)
-
-    def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
-        """Return one row of a page of a flat column, with as few Python steps as can be."""
-        layout, table = self.layout, small.table
-        chunk = table.find_one(row)
-        start, size = table.offsets.item(chunk), table.sizes.item(chunk)
-        count, index = table.counts.item(chunk), row - table.firsts.item(chunk)
-        levels, pieces = small.chunks.header(data, start, size)
-        items = None if small.items is None else small.items.of(slice(chunk, chunk + 1))
-        values = small.chunks.pick_one(data, pieces, count, items, index)
-        leaf = Leaf(values, 1, 1, layout.layers)
-        if layout.definition is not None:
-            level = small.levels.one(data, pieces[0], levels, count, index)
-            if not layout.nullable_item:
-                leaf.shape = row_shapes(layout.layers)[level]
-            elif level:
-                leaf.validity, leaf.null_count = NULL_BIT, 1
-        return leaf
 
     def _missing_row(self, rows: NDArray[np.int64]) -> RowIndexError:
         row = rows.min() if rows.min() < 0 else rows.max()

@@ -23,7 +23,6 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import (
-    ChunkBuffers,
     EncodedBlocks,
     EncodedChunks,
     MiniChunks,
@@ -41,8 +40,6 @@ from glaive.kernels.bitpack import (
     pack_out_of_line,
     take_inline,
     unpack_inline,
-    unpack_one,
-    unpack_one_of_blocks,
     unpack_out_of_line,
 )
 from glaive.types import Int64s, Where, as_array, as_buffer
@@ -116,14 +113,6 @@ class InlineBitpacking(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_inline(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> FixedWidth:
-        """Unpack one value from one or two words."""
-        start, size = buffers[0]
-        value = unpack_one(data, start, size, count, index, self.bits, where)
-        return FixedWidth(pa.py_buffer(value.to_bytes(self.bits // 8, "little")), self.bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Pack every 1,024 values with the width they need."""
@@ -224,14 +213,6 @@ class OutOfLineBitpacking(ValueEncoding):
             )
         values = unpack_out_of_line(data, starts, sizes, counts, self.bits, self.width, where)
         return FixedWidth(values, self.bits, int(counts.sum()))
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> FixedWidth:
-        """Unpack one value of one block, from one or two words."""
-        start, size = buffers[0]
-        value = unpack_one_of_blocks(data, start, size, count, index, self.bits, self.width, where)
-        return FixedWidth(pa.py_buffer(value.to_bytes(self.bits // 8, "little")), self.bits, 1)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Pack all blocks.

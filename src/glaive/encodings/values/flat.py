@@ -23,7 +23,6 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import (
-    ChunkBuffers,
     EncodedBlocks,
     EncodedChunks,
     MiniChunks,
@@ -41,9 +40,6 @@ from glaive.types import Int64s, Where, as_array
 
 if TYPE_CHECKING:
     from glaive.kernels.match import IntegerRanges
-
-
-_SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
 
 COMPRESSED_CHUNK_BYTES = 16_385
@@ -114,23 +110,6 @@ class Flat(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_flat(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> FixedWidth:
-        """Copy the value."""
-        start, size = buffers[0]
-        bits = self.bits
-        if size != (count * bits + 7) // 8 or not 0 <= index < count:
-            wrong = np.array([size])
-            self._join(data, np.array([start]), wrong, np.array([count]), where)
-            raise IndexError(f"value {index} of a chunk of {count} values (in {where})")
-        if bits == 1:
-            (byte,) = data.slice(start + (index >> 3), 1).to_pybytes()
-            return FixedWidth(_SET if byte >> (index & 7) & 1 else _CLEAR, 1, 1)
-        width = bits // 8
-        raw = data.slice(start + index * width, width).to_pybytes()
-        return FixedWidth(pa.py_buffer(raw), bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Divide into chunks, by default of about 4 KiB; chunks are views."""
@@ -259,18 +238,6 @@ class ByteStreamSplit(ValueEncoding):
             chunks.data, chunks.starts[0], chunks.counts, chunk, index, self.bits, chunks.where
         )
         return FixedWidth(values, self.bits, len(chunk))
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> FixedWidth:
-        """Join the bytes of one value."""
-        start, size = buffers[0]
-        if size != count * self.bits // 8:
-            self._check_sizes(np.array([size]), np.array([count]), where)
-        if not 0 <= index < count:
-            raise IndexError(f"value {index} of a chunk of {count} values (in {where})")
-        raw = data.slice(start, size).to_pybytes()[index::count]
-        return FixedWidth(pa.py_buffer(raw), self.bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut into chunks of 4 KiB."""

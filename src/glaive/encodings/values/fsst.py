@@ -18,22 +18,20 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, inverse_permutation
 from glaive.arrow.build import take_block
 from glaive.dataclass import dataclass
-from glaive.encodings.protocol import ChunkBuffers, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
-from glaive.encodings.values.variable import Variable, one_string, strings_of
+from glaive.encodings.values.variable import Variable, strings_of
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.fsst import (
     TABLE_BYTES,
     SymbolTable,
     decode_chunks,
-    decode_one,
     decode_pages,
     decode_strings,
     decode_values,
     encode_strings,
 )
-from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.types import Int64s, Where
 
@@ -132,16 +130,6 @@ class Fsst(ValueEncoding):
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
         """Read and decode the wanted values only."""
         return self.decode_values(self.values.take_mini(chunks, chunk, index), chunks.where)
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> blocks.Variable:
-        """Read and decode the value."""
-        inner = self.values
-        if not isinstance(inner, Variable):
-            return self.decode_values(inner.take_one(data, buffers, count, index, where), where)
-        codes = read_one(data, *buffers[0], count, index, inner.offset_bits, where)
-        return one_string(decode_one(self.table, codes, where), inner.offset_bits)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Encode every value, then divide into chunks."""

@@ -19,7 +19,6 @@ from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.protocol import (
-    ChunkBuffers,
     EncodedChunks,
     MiniChunks,
     ValueEncoding,
@@ -119,12 +118,6 @@ class PackedStruct(ValueEncoding):
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Struct:
         """Copy the wanted rows only."""
         return self._parted(self._rows.take_mini(chunks, chunk, index))
-
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> Struct:
-        """Copy the row."""
-        return self._parted(self._rows.take_one(data, buffers, count, index, where))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Pack the rows and divide them into chunks of about 8 KiB."""

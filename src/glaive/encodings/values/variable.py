@@ -25,7 +25,6 @@ from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import (
-    ChunkBuffers,
     EncodedBlocks,
     EncodedChunks,
     MiniChunks,
@@ -37,7 +36,7 @@ from glaive.encodings.values.sequences import numbers_of
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
-from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
+from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
 from glaive.types import MAX_OFFSET, Int64s, Where, as_buffer
 
@@ -203,13 +202,6 @@ class Variable(ValueEncoding):
         strings = take_variable(*chunks.first, chunk, index, self.offset_bits, chunks.where)
         return blocks.Variable(*strings, len(chunk))
 
-    def take_one(
-        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
-    ) -> blocks.Variable:
-        """Copy the value's bytes."""
-        raw = read_one(data, *buffers[0], count, index, self.offset_bits, where)
-        return one_string(raw, self.offset_bits)
-
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Divide into chunks of about ``chunk_bytes``."""
         strings = strings_of(block, self.wire_name)
@@ -235,12 +227,6 @@ class Variable(ValueEncoding):
     def encode_values(self, block: Block) -> blocks.Variable:
         """Return the values: they are plain."""
         return blocks.Variable(*strings_of(block, self.wire_name), block.count)
-
-
-def one_string(raw: bytes, offset_bits: int) -> blocks.Variable:
-    """Return a block of one value."""
-    offsets = pa.py_buffer(bytes(offset_bits // 8) + len(raw).to_bytes(offset_bits // 8, "little"))
-    return blocks.Variable(offsets, offset_bits, pa.py_buffer(raw), 1)
 
 
 def strings_of(block: Block, encoding: str) -> Strings:

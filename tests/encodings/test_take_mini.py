@@ -1,4 +1,4 @@
-"""The lean way to one value agrees with the general way to many."""
+"""Values taken out of chunks are those that decoding whole chunks returns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.arrow.build import block_from_array
+from glaive.arrow.build import block_from_array, take_block
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
-from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
+from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.flat import ByteStreamSplit, Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.rle import RunLength
@@ -19,7 +19,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import train_symbols
 from glaive.kernels.strings import Strings
-from glaive.types import Where, as_buffer
+from glaive.types import Where
 
 WHERE = Where("test.lance")
 WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -27,10 +27,15 @@ WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 def _content(block: Block) -> list[object]:
     if isinstance(block, FixedWidth):
-        return [block.bits, block.count, block.values.to_pybytes()[: max(1, block.bits // 8)]]
+        bytes_ = block.values.to_pybytes()[: (block.count * block.bits + 7) // 8]
+        if block.bits == 1:
+            bits = np.unpackbits(np.frombuffer(bytes_, np.uint8), bitorder="little")
+            return [1, bits[: block.count].tolist()]
+        return [block.bits, block.count, bytes_]
     assert isinstance(block, Variable)
     ends = np.frombuffer(block.offsets.to_pybytes(), f"<i{block.offset_bits // 8}")
-    return [block.count, block.data.to_pybytes()[ends[0] : ends[1]]]
+    data = block.data.to_pybytes()
+    return [data[ends[i] : ends[i + 1]] for i in range(block.count)]
 
 
 def _same_both_ways(encoding: ValueEncoding, block: Block, picks: list[int]) -> None:
@@ -39,16 +44,10 @@ def _same_both_ways(encoding: ValueEncoding, block: Block, picks: list[int]) -> 
     bases = np.cumsum([0, *(len(part) for part in encoded.buffers)])
     starts = tuple(bases[k] + np.cumsum(sizes) - sizes for k, sizes in enumerate(encoded.sizes))
     chunks = MiniChunks(data, starts, encoded.sizes, encoded.counts, WHERE)
-    ends = np.cumsum(encoded.counts)
-    for row in picks:
-        chunk = int(np.searchsorted(ends, row, side="right"))
-        index = row - int(ends[chunk] - encoded.counts[chunk])
-        buffers = [
-            (int(s[chunk]), int(z[chunk])) for s, z in zip(starts, encoded.sizes, strict=True)
-        ]
-        taken = encoding.take_one(data, buffers, int(encoded.counts[chunk]), index, WHERE)
-        many = encoding.take_mini(chunks, np.array([chunk]), np.array([index]))
-        assert _content(taken) == _content(many)
+    ends, rows = np.cumsum(encoded.counts), np.array(picks)
+    chunk = np.searchsorted(ends, rows, side="right")
+    taken = encoding.take_mini(chunks, chunk, rows - (ends - encoded.counts)[chunk])
+    assert _content(taken) == _content(take_block(encoding.decode_mini(chunks), rows))
 
 
 @given(data=st.data(), bits=st.sampled_from(sorted(WIDTHS)), count=st.integers(1, 2100))
@@ -87,65 +86,46 @@ def test_strings(values: list[bytes], data: st.DataObject) -> None:
         _same_both_ways(Fsst(table, Plain(block.offset_bits)), block, picks)
 
 
+def _one_chunk(data: pa.Buffer, size: int, count: int) -> MiniChunks:
+    return MiniChunks(data, (np.array([0]),), (np.array([size]),), np.array([count]), WHERE)
+
+
+_FIRST = np.zeros(1, np.int64)
+
+
 @pytest.mark.parametrize("size", [0, 3, 131, 137])
 def test_a_chunk_of_another_size_than_its_width_says_is_damaged(size: int) -> None:
-    data = pa.py_buffer(b"\x01" + bytes(200))
+    chunks = _one_chunk(pa.py_buffer(b"\x01" + bytes(200)), size, 1024)
     with pytest.raises(CorruptFileError, match="bit-packed chunk"):
-        InlineBitpacking(32).take_one(data, [(0, size)], 1024, 0, WHERE)
+        InlineBitpacking(32).take_mini(chunks, _FIRST, _FIRST)
 
 
 def test_a_width_wider_than_the_word_is_damaged() -> None:
-    data = pa.py_buffer(b"\x40" + bytes(200_000))
-    with pytest.raises(CorruptFileError, match="expected a width up to 32 bits"):
-        InlineBitpacking(32).take_one(data, [(0, 4 + 64 * 128)], 1024, 0, WHERE)
+    chunks = _one_chunk(pa.py_buffer(b"\x40" + bytes(200_000)), 4 + 64 * 128, 1024)
+    with pytest.raises(CorruptFileError, match="expected 0 to 32 bits"):
+        InlineBitpacking(32).take_mini(chunks, _FIRST, _FIRST)
 
 
 @pytest.mark.parametrize(("first", "last"), [(12, 8), (4, 12), (8, 99)])
 def test_offsets_that_leave_their_chunk_are_damaged(first: int, last: int) -> None:
     data = pa.py_buffer(first.to_bytes(4, "little") + last.to_bytes(4, "little") + b"abcdefgh")
-    with pytest.raises(CorruptFileError, match="offsets of chunk 0"):
-        Plain(32).take_one(data, [(0, 16)], 1, 0, WHERE)
+    with pytest.raises(CorruptFileError, match="offsets of value 0"):
+        Plain(32).take_mini(_one_chunk(data, 16, 1), _FIRST, _FIRST)
 
 
 @pytest.mark.parametrize("bits", sorted(WIDTHS))
 def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
-    """Values that straddle two words by any number of bits, in the first and last lane."""
+    """Values that straddle two words by any number of bits, in every lane."""
     rng = np.random.default_rng(bits)
-    lanes = 1024 // bits
     encoding = InlineBitpacking(bits)
     for width in range(bits + 1):
         values = rng.integers(0, 2**width - 1, 1024, WIDTHS[bits], endpoint=True)
         values[0] = 2**width - 1
         encoded = encoding.encode_mini(FixedWidth(pa.py_buffer(values.tobytes()), bits, 1024))
         data = pa.py_buffer(encoded.buffers[0].tobytes())
-        buffers = [(0, data.size)]
-        for index in (*range(0, 1024, lanes), *range(lanes - 1, 1024, lanes)):
-            single = encoding.take_one(data, buffers, 1024, index, WHERE)
-            assert int.from_bytes(single.values.to_pybytes(), "little") == values[index]
-        chunks = MiniChunks(
-            data, (np.array([0]),), (np.array([data.size]),), np.array([1024]), WHERE
-        )
+        chunks = _one_chunk(data, data.size, 1024)
         every, first = np.arange(1024), np.zeros(1024, np.int64)
         taken = encoding.take_mini(chunks, first, every)
         decoded = encoding.decode_mini(chunks)
         assert taken.values.to_pybytes()[: values.nbytes] == values.tobytes()
         assert decoded.values.to_pybytes()[: values.nbytes] == values.tobytes()
-
-
-@given(
-    width=st.integers(0, 16),
-    count=st.integers(1, 3000),
-    position=st.floats(0, 1),
-    seed=st.integers(0, 9),
-)
-def test_levels_with_one_width(width: int, count: int, position: float, seed: int) -> None:
-    encoding = OutOfLineBitpacking(16, width)
-    values = np.random.default_rng(seed).integers(0, 1 << width, count).astype("<u2")
-    encoded = encoding.encode_blocks(FixedWidth(as_buffer(values), 16, count), np.array([count]))
-    data, size = as_buffer(encoded.data), int(encoded.sizes[0])
-    index = min(int(position * count), count - 1)
-    taken = encoding.take_one(data, [(0, size)], count, index, WHERE)
-    assert _content(taken) == [16, 1, values[index].tobytes()]
-    for wrong, at in ((size + 1, index), (size, count)):
-        with pytest.raises(CorruptFileError):
-            encoding.take_one(data, [(0, wrong)], count, at, WHERE)
