@@ -36,6 +36,32 @@ COLOURS = (
     "#b5838d",
     "#8d8600",
 )
+NOTES = {
+    "scans": "Read one column, or all columns (`table`), into an Arrow table.",
+    "nested": "Read one column of lists, structs or maps into an Arrow table.",
+    "stored": "Read columns with a chosen compression, and files of the formats 2.0 and 0.1.",
+    "streams": "Read an opened dataset batch by batch.",
+    "queries": "Read the rows that pass a filter; a percentage is the share of these rows.",
+    "search": "Search with an index over numbers or texts; `build` rows build the index.",
+    "takes": "Read rows at random positions; the number says how many rows.",
+    "cold": "Read files that are not in the page cache of the system.",
+    "tables": "Open a dataset, or append to it.",
+    "writes": "Write a new dataset.",
+    "changes": "Change a copy of a dataset; a percentage is the share of changed rows.",
+    "processes": "Start a new process that imports the library and reads.",
+    "memory": "Peak memory of a process that works on a dataset. The size in the name is the size "
+    "of the rows.",
+    "vectors": "Search the nearest vectors; `build` rows build an index. With `prefilter`, the "
+    "search regards only rows that pass a filter.",
+}
+"""What the workloads of a group do."""
+
+NAMES = {"  without indices": "open the same dataset without indices"}
+"""Names that need the row above, and how the page calls them."""
+
+SHARED = "  with mapped pages"
+"""A name of several rows, so a kept run has only the last of them: the page leaves it out."""
+
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 380, 50, 110, 30, 40
 
 
@@ -119,13 +145,24 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     ]
     yield (
         "# Figures of the benchmark\n\n"
-        f"Processor time of glaive and pylance on the same files, at commit {run['commit']} "
-        f"({run['date'][:10]}).\n[Performance](guide/performance.md) explains the figures.\n\n"
-        f"Setup: {run['rows']:,} rows in 4 fragments, format {run['format']}, files written by "
-        f"pylance; {run['with']}.\nMilliseconds are medians of the processor time of all threads, "
-        "after one untimed call.\nRatios are pylance's time divided by glaive's: their geometric "
-        f"mean is {found['all']:.1f}, and {sum(goals)} of {len(goals)} goals are met.\n"
-        '`make bench ARGS="--keep"` writes this page, the chart and `docs/figures/bench`.\n\n'
+        "This page compares the processor time of glaive and pylance on the same files. It was "
+        f"measured at commit {run['commit']} ({run['date'][:10]}).\n"
+        "[Performance](guide/performance.md) explains the figures.\n\n"
+        f"- The main dataset has {run['rows']:,} rows in 4 fragments. pylance wrote its files in "
+        f"format {run['format']}. Versions: {run['with']}.\n"
+        "- The columns *pylance ms* and *glaive ms* are milliseconds of processor time, summed "
+        "over all threads. Each figure is the median of several calls, after one untimed call.\n"
+        "- *CPU* is the processor time of pylance divided by the processor time of glaive.\n"
+        "- *Wall* is the elapsed time of pylance divided by the elapsed time of glaive.\n"
+        "- *CPU against Parquet* is the processor time of pyarrow for the same work on Parquet "
+        "files, divided by the processor time of glaive.\n"
+        "- A ratio above 1× means that glaive takes less time.\n"
+        "- The number after the heading of a section is the geometric mean of its CPU ratios. The "
+        f"geometric mean of all CPU ratios is {found['all']:.1f}×.\n"
+        "- Many workloads have a goal: a CPU ratio that glaive should reach. "
+        f"{sum(goals)} of {len(goals)} goals are met.\n\n"
+        '`make bench ARGS="--keep"` writes this page, its chart and the results in '
+        "`docs/figures/bench`.\n\n"
         "![geometric mean of the ratios by commit](figures/bench.svg)\n"
     )
     if len(runs) > 1:
@@ -139,9 +176,16 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
             yield f"All ratios are above 1/{LOSS} of the ratio before."
         yield ""
     for group in dict.fromkeys(row["group"] for row in run["figures"].values()):
-        rows = {n: row for n, row in run["figures"].items() if row["group"] == group}
+        rows = {
+            name: row
+            for name, row in run["figures"].items()
+            if row["group"] == group and name != SHARED
+        }
+        note = f"{NOTES[group]}\n" if group in NOTES else ""
         if not any(row["unit"] == "ms" for row in rows.values()):
             yield f"## {group.capitalize()}\n"
+            if note:
+                yield note
             yield "| what | unit | pylance | glaive |\n|---|---|---|---|"
             for name, row in rows.items():
                 cells = f"{row['pylance'][0]:.3g} | {row['glaive'][0]:.3g}"
@@ -150,6 +194,8 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
             continue
         mean = f" ({found[group]:.1f}×)" if group in found else ""
         yield f"## {group.capitalize()}{mean}\n"
+        if note:
+            yield note
         yield "| workload | pylance ms | glaive ms | CPU | wall | CPU against Parquet |"
         yield "|---|---|---|---|---|---|"
         for name, row in rows.items():
@@ -168,7 +214,7 @@ def _row(name: str, row: Mapping[str, Any]) -> str:
 
 
 def _name(name: str) -> str:
-    return name.replace("<", "&lt;")  # list<int32> would be a tag
+    return NAMES.get(name, name).replace("<", "&lt;")  # list<int32> would be a tag
 
 
 def _times(ratio: float) -> str:
