@@ -28,10 +28,10 @@ TARGET = "fuzz-"
 Figures = Mapping[str, Any]
 HEAD = """# Figures
 
-Results of the runs that look for mistakes; [reliability](reliability.md) lists what they check.
-`make figures` writes this page from the files in `docs/figures` and says which runs are missing or
-added up by hand. Nightly runs are longer (`make nightly`). Speed has pages of its own:
-[benchmark](figures-benchmark.md), [vector indices](figures-vectors.md).
+This page shows the results of runs that look for mistakes in glaive. [Reliability](reliability.md)
+says what the tests check. `make figures` writes this page from the files in `docs/figures`. The
+last column of the first table has the command that repeats a run. `make nightly` has longer runs.
+Other pages show speed: [benchmark](figures-benchmark.md), [vector indices](figures-vectors.md).
 """
 
 
@@ -70,31 +70,33 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         "tests",
         "tests",
         "make coverage",
-        lambda it: f"{it['passed']:,} of {it['tests']:,} passed, {it['left_out']:,} were left out",
+        lambda it: (
+            f"{it['passed']:,} of {it['tests']:,} passed; {it['left_out']:,} more were skipped"
+        ),
     ),
     (
         "assertions in tests",
         "sources",
         "make figures",
-        lambda it: f"{it['assertions']:,} in {it['test_files']:,} files",
+        lambda it: f"{it['assertions']:,} in {it['test_files']:,} files of tests",
     ),
     (
-        "branches of the library that these tests run",
+        "branches of the source code that the tests take",
         "branches",
         "make coverage",
-        lambda it: f"{it['share']:.1%} of {it['branches']:,}",
+        lambda it: f"{it['share']:.1%} of {it['branches']:,} branches",
     ),
     (
-        "simulated schedules",
+        "simulated writers, whose requests run in many orders",
         "simulation",
         "make simulate",
         lambda it: (
-            f"{it['schedules']:,}, with {it['requests']:,} requests and {it['versions']:,} "
-            f"versions; {_findings(it)}"
+            f"{it['schedules']:,} orders, with {it['requests']:,} requests and "
+            f"{it['versions']:,} versions; {_findings(it)}"
         ),
     ),
     (
-        "damaged files and datasets",
+        "reads of damaged files and datasets",
         "damage",
         "python -m tests.proof.fuzz",
         lambda it: f"{it['trials']:,}; {_findings(it)}",
@@ -106,21 +108,25 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         lambda it: f"{it['crash points']:,}",
     ),
     (
-        "requests that failed, lost their answer, waited or were repeated",
+        "faults of requests in tests: a failure, a lost answer, a delay or a repetition",
         "points",
         "make coverage",
         lambda it: f"{it['fault points']:,}",
     ),
-    ("power failures", "points", "make coverage", lambda it: f"{it['power failures']:,}"),
-    ("errors of the system", "points", "make coverage", lambda it: f"{it['system errors']:,}"),
+    ("simulated power failures", "points", "make coverage", lambda it: f"{it['power failures']:,}"),
     (
-        "mutants of `table/`, `format/` and `kernels/` that tests notice",
+        "simulated errors of the operating system",
+        "points",
+        "make coverage",
+        lambda it: f"{it['system errors']:,}",
+    ),
+    (
+        "mutants (small wrong changes) of `table/`, `format/` and `kernels/` that tests notice",
         "mutants",
         "make mutants",
         lambda it: (
-            f"{it['killed']:,} of {it['mutants']:,} tried "
-            f"({it['killed'] / it['mutants']:.0%}), of a "
-            f"sample of {it['sample']:,}; no test reached {it['unreached']:,} of the others"
+            f"{it['killed']:,} of {it['mutants']:,} ({it['killed'] / it['mutants']:.0%}), without "
+            f"{it['equivalent']:,} that behave like the original code"
         ),
     ),
     (
@@ -151,18 +157,24 @@ def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
     targets
         Those of fuzzing, by target; with None for one that was not measured.
     """
-    lines = [HEAD, "| what | figures | measured | with |", "|---|---|---|---|"]
+    lines = [HEAD, "| what | result | date | command |", "|---|---|---|---|"]
+    notes = []
     for what, name, command, words in ROWS:
         figures = runs.get(name)
         told, day = ("not measured", "–") if figures is None else _told(words, figures)
         lines.append(f"| {what} | {told} | {day} | `{command}` |")
+        added = [] if figures is None else figures.get("notes", [])
+        notes += [f"- `{command}`: {note}" for note in added]
+    if notes:
+        lines += ["", "Notes:", "", *notes]
     lines += [
         "",
         "## Fuzzing guided by coverage",
         "",
-        ("Inputs, and edges between lines of Python that they took; kernels run as NumPy."),
+        "The fuzzer changes the input of a target at random. It keeps inputs that reach new edges:",
+        "steps from one line of Python to another. Kernels run as NumPy code.",
         "",
-        "| target | executions | edges | seconds | measured |",
+        "| target | inputs tried | edges reached | seconds of the run | date |",
         "|---|---|---|---|---|",
     ]
     for name, figures in sorted(targets.items()):
@@ -178,8 +190,7 @@ def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
 
 def _told(words: Callable[[Figures], str], figures: Figures) -> tuple[str, str]:
     try:
-        told = words(figures)
-        return "; ".join([told, *figures.get("notes", [])]), str(figures["measured"])
+        return words(figures), str(figures["measured"])
     except KeyError:  # a run of some of the tests
         return "not measured", "–"
 

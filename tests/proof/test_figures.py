@@ -25,9 +25,9 @@ def test_what_no_run_has_measured_is_said_to_be_missing() -> None:
     }
     fuzzed = {"measured": "2026-11-20", "executions": 7000, "edges": 900, "seconds": 60}
     text = page(runs, {"manifest": fuzzed, "filter": {}})
-    assert "1,000,000, with 70,000,000 requests and 3,000,000 versions; 0 findings" in text
+    assert "1,000,000 orders, with 70,000,000 requests and 3,000,000 versions; 0 findings" in text
     assert "| moments at which tests kill a process | 120 | 2026-11-21 |" in text
-    assert "| power failures | not measured | – |" in text
+    assert "| simulated power failures | not measured | – |" in text
     assert "| mixed work without a pause | not measured | – |" in text
     assert "| manifest | 7,000 | 900 | 60 | 2026-11-20 |" in text
     assert "| filter | not measured | – | – | – |" in text
