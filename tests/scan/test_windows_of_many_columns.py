@@ -164,6 +164,9 @@ class Large:
     def __len__(self) -> int:
         return 10
 
+    def get_total_buffer_size(self) -> int:
+        return self.nbytes
+
 
 @pytest.mark.parametrize(("more", "checked"), [(0, False), (1, True)])
 def test_columns_are_measured_where_their_rows_may_take_too_much(

@@ -67,7 +67,6 @@ class BoundProjection:
         "_token",
         "_unjoined",
         "_without_inputs",
-        "limited_scans",
         "projection",
         "schema",
         "snapshot",
@@ -81,7 +80,7 @@ class BoundProjection:
         self._token = weakref.ref(self)
         self._cache = snapshot.session.cache
         self._taken_from: set[int] = set()
-        self._unjoined = self.limited_scans = 0
+        self._unjoined = 0
         self._joins = self._joins_all = projection.plain and not projection.has_extension_types
         self._without_inputs: BoundProjection | None = None
         self._inputs: dict[tuple[str, ...], BoundProjection] = {}

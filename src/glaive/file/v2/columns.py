@@ -21,6 +21,7 @@ from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.pages.miniblock import join_mapped
 from glaive.encodings.protocol import Fetch, PageReader
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.file.protocol import memory_bytes
 from glaive.format.blobs import is_described
 from glaive.format.field import Field
 from glaive.kernels.levels import resolve_lists, validity_from_levels
@@ -443,8 +444,7 @@ class Resolved(NamedTuple):
     def nbytes(self) -> int:
         """Bytes of the values and layers."""
         layers = sum(layer.nbytes for layer in self.layers if layer is not None)
-        values: int = self.values.nbytes
-        return values + layers
+        return memory_bytes(self.values) + layers
 
 
 def join_pages(leaf: Node, pages: Sequence[Resolved], where: Where) -> Resolved:
