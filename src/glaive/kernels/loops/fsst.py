@@ -36,94 +36,41 @@ ESCAPE = 255
 NO_SYMBOL = 64
 INSIDE = 0x80000000
 GROUP = 4
-MAX_SYMBOL_BYTES = 8
-LENGTH_AT = np.uint64(56)
-TEXT = np.uint64((1 << 56) - 1)
-ALONE = np.uint64(1 << 63)
-SAMPLE = 1024
-MIN_PACKED_CODES = 16_384
-RARE = 64
-NOT_CHOSEN = -1
 
 
 @kernel
-def pack_symbols(symbols: int, sizes: int, codes: int, count: int, packed: int) -> int:
-    """Write the symbols with their lengths in the top byte, if worthwhile; return where, or 0.
-
-    Symbols of eight bytes have no byte for a length and are decoded one by one. They have to be
-    rare in ``codes``, a sample.
-    """
-    long = np.int64(0)
-    count = min(count, SAMPLE)
-    for j in range(count):
-        long += load_i64(sizes + 8 * np.int64(load_u8(codes + j))) == MAX_SYMBOL_BYTES
-    if RARE * long > count:
-        return np.int64(0)
-    for code in range(256):
-        size = np.uint64(load_i64(sizes + 8 * code))
-        word = (load_u64(symbols + 8 * code) & TEXT) | (size << LENGTH_AT)
-        store_u64(packed + 8 * code, word if size < MAX_SYMBOL_BYTES else ALONE)
-    return packed
-
-
-@kernel
-def stream(
-    p: int, stop: int, out: int, symbols: int, sizes: int, packed: int, checkpoints: int
-) -> int:
+def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: int) -> int:
     """Decode codes to ``out`` across the ends of values; return the bytes written, or -1.
 
-    ``packed`` is the result of ``pack_symbols``, or ``NOT_CHOSEN``. ``checkpoints`` receives, for
-    every second code byte, where its text begins (32 bits, counted from ``out``); after an escape,
-    ``INSIDE`` and where the text ends. The end of a value takes no branch that the processor could
-    mispredict.
+    ``checkpoints`` receives, for every second code byte, where its text begins (32 bits, counted
+    from ``out``); after an escape, ``INSIDE`` and where the text ends. The end of a value takes no
+    branch that the processor could mispredict.
     """
     at = np.int64(0)
     start = p
     while True:
-        if packed > 0:
-            # Fewer loads. Codes are loaded as bytes: cutting a word up costs more.
-            while p + GROUP <= stop:
-                first_word = load_u64(packed + 8 * np.int64(load_u8(p)))
-                second_word = load_u64(packed + 8 * np.int64(load_u8(p + 1)))
-                third_word = load_u64(packed + 8 * np.int64(load_u8(p + 2)))
-                fourth_word = load_u64(packed + 8 * np.int64(load_u8(p + 3)))
-                if (first_word | second_word | third_word | fourth_word) >= ALONE:
-                    break
-                store_u32(checkpoints, at)
-                store_u64(out + at, first_word)
-                at += np.int64(first_word >> LENGTH_AT)
-                store_u64(out + at, second_word)
-                at += np.int64(second_word >> LENGTH_AT)
-                store_u32(checkpoints + 4, at)
-                store_u64(out + at, third_word)
-                at += np.int64(third_word >> LENGTH_AT)
-                store_u64(out + at, fourth_word)
-                at += np.int64(fourth_word >> LENGTH_AT)
-                checkpoints += 8
-                p += GROUP
-        else:
-            while p + GROUP <= stop:
-                a = 8 * np.int64(load_u8(p))
-                b = 8 * np.int64(load_u8(p + 1))
-                c = 8 * np.int64(load_u8(p + 2))
-                d = 8 * np.int64(load_u8(p + 3))
-                one = load_i64(sizes + a)
-                two = load_i64(sizes + b)
-                three = load_i64(sizes + c)
-                four = load_i64(sizes + d)
-                if not 0 <= (one | two | three | four) < NO_SYMBOL:
-                    break
-                second = at + one
-                third = second + two
-                fourth = third + three
-                store_u64(checkpoints, at | (third << 32))
-                store_u64(out + at, load_u64(symbols + a))
-                store_u64(out + second, load_u64(symbols + b))
-                store_u64(out + third, load_u64(symbols + c))
-                store_u64(out + fourth, load_u64(symbols + d))
-                at = fourth + four
-                checkpoints += 8
-                p += GROUP
+        while p + GROUP <= stop:
+            a = 8 * np.int64(load_u8(p))
+            b = 8 * np.int64(load_u8(p + 1))
+            c = 8 * np.int64(load_u8(p + 2))
+            d = 8 * np.int64(load_u8(p + 3))
+            one = load_i64(sizes + a)
+            two = load_i64(sizes + b)
+            three = load_i64(sizes + c)
+            four = load_i64(sizes + d)
+            if not 0 <= (one | two | three | four) < NO_SYMBOL:
+                break
+            second = at + one
+            third = second + two
+            fourth = third + three
+            store_u64(checkpoints, at | (third << 32))
+            store_u64(out + at, load_u64(symbols + a))
+            store_u64(out + second, load_u64(symbols + b))
+            store_u64(out + third, load_u64(symbols + c))
+            store_u64(out + fourth, load_u64(symbols + d))
+            at = fourth + four
+            checkpoints += 8
+            p += GROUP
         if p >= stop:
             break
         while True:
@@ -187,7 +134,7 @@ def _ends_of_values(
 @kernel
 def decode(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    chunks: int, width: int, symbols: int, sizes: int, packed: int, checkpoints: int,
+    chunks: int, width: int, symbols: int, sizes: int, checkpoints: int,
     max_stream: int, out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks from ``state`` on, a ``DecodeState``.
@@ -198,7 +145,6 @@ def decode(
     chunk = load_i64(state + STATE.chunk)
     done = load_i64(state + STATE.values)
     at = load_i64(state + STATE.size)
-    chosen = np.int64(NOT_CHOSEN)
     while chunk < chunks:
         n = load_i64(counts + 8 * chunk)
         source = offsets + load_i64(offset_starts + 8 * chunk)
@@ -220,9 +166,7 @@ def decode(
         p = base + first
         stop = base + last
         if first < last <= first + max_stream:
-            if chosen == NOT_CHOSEN and (last - first) * (chunks - chunk) >= MIN_PACKED_CODES:
-                chosen = pack_symbols(symbols, sizes, p, last - first, packed)
-            written = stream(p, stop, out + at, symbols, sizes, chosen, checkpoints)
+            written = stream(p, stop, out + at, symbols, sizes, checkpoints)
             if written < 0:
                 return chunk
             wrong = _ends_of_values(source, width, n, p, sizes, checkpoints, target, out_width, at)
@@ -272,7 +216,7 @@ LENGTHS_AT = 2048
 @kernel
 def decode_pages(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    ends: int, pages: int, tables: int, width: int, packed: int, checkpoints: int, max_stream: int,
+    ends: int, pages: int, tables: int, width: int, checkpoints: int, max_stream: int,
     out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
@@ -285,7 +229,7 @@ def decode_pages(
         status = decode(
             offsets=offsets, data=data, offset_starts=offset_starts, bases=bases, floors=floors,
             limits=limits, counts=counts, chunks=load_i64(ends + 8 * page), width=width,
-            symbols=table, sizes=table + LENGTHS_AT, packed=packed, checkpoints=checkpoints,
+            symbols=table, sizes=table + LENGTHS_AT, checkpoints=checkpoints,
             max_stream=max_stream, out_width=out_width, out_offsets=out_offsets, out=out,
             capacity=capacity, state=state,
         )  # fmt: skip
@@ -360,7 +304,7 @@ def search_text(
 @kernel
 def search_chunks(
     data: int, starts: int, chunk_sizes: int, counts: int, chunks: int, width: int, symbols: int,
-    sizes: int, packed: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
+    sizes: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
     pattern_count: int, begins: int, ends: int, target: int,
 ) -> int:  # fmt: skip
     """Search chunk after chunk; return the number of the first damaged one, or -1.
@@ -368,7 +312,6 @@ def search_chunks(
     ``patterns`` follow each other; all bits of ``target`` are clear.
     """
     done = np.int64(0)
-    chosen = np.int64(NOT_CHOSEN)
     for i in range(chunks):
         source = data + load_i64(starts + i * 8)
         count = load_i64(counts + i * 8)
@@ -379,9 +322,7 @@ def search_chunks(
         codes = source + first
         text_size = np.int64(0)
         if first < last:
-            if chosen == NOT_CHOSEN and (last - first) * (chunks - i) >= MIN_PACKED_CODES:
-                chosen = pack_symbols(symbols, sizes, codes, last - first, packed)
-            text_size = stream(codes, source + last, scratch, symbols, sizes, chosen, checkpoints)
+            text_size = stream(codes, source + last, scratch, symbols, sizes, checkpoints)
             if text_size < 0:
                 return i
         pattern = patterns
