@@ -42,7 +42,8 @@ NOTES = {
     "stored": "Read columns with a chosen compression, and files of the formats 2.0 and 0.1.",
     "streams": "Read an opened dataset batch by batch.",
     "queries": "Read the rows that pass a filter; a percentage is the share of these rows.",
-    "search": "Search with an index over numbers or texts; `build` rows build the index.",
+    "search": "Search with an index over numbers or texts; `build` rows build the index. `point` "
+    "looks for one value, and `in 10` for ten values.",
     "takes": "Read rows at random positions; the number says how many rows.",
     "cold": "Read files that are not in the page cache of the system.",
     "tables": "Open a dataset, or append to it.",
@@ -56,8 +57,21 @@ NOTES = {
 }
 """What the workloads of a group do."""
 
-NAMES = {"  without indices": "open the same dataset without indices"}
-"""Names that need the row above, and how the page calls them."""
+NAMES = {
+    "scan float64 flat, one run": "scan incompressible float64, pages without chunks",
+    "scan float64 flat, in chunks": "scan incompressible float64, pages with chunks",
+    "scan float64, split and zstd": "scan float64, byte stream split and zstd",
+    "scan 2.0 numbers": "scan numbers of format 2.0",
+    "scan 2.0 text": "scan text of format 2.0",
+    "scan 0.1 numbers": "scan numbers of format 0.1",
+    "scan 0.1 text": "scan text of format 0.1",
+    "text top 10, 1 word, ids": "text top 10, 1 word, only the column `id`",
+    "text top 10, 3 words, ids": "text top 10, 3 words, only the column `id`",
+    "  without indices": "open the same dataset without indices",
+    "open, take 100 row ids": "open, then take 100 rows by row id",
+    "nearest IVF_PQ, as by default": "nearest IVF_PQ, default options of the search",
+}
+"""Names that need an explanation, and how the page calls the workloads."""
 
 SHARED = "  with mapped pages"
 """A name of several rows, so a kept run has only the last of them: the page leaves it out."""
