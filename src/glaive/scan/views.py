@@ -188,8 +188,8 @@ class BoundProjection:
 
     @property
     def has_small_takes(self) -> bool:
-        """Whether an earlier take has read small files."""
-        return bool(self._taken_from)
+        """Whether earlier takes have read an eighth of the fragments, if these are small files."""
+        return len(self._taken_from) * _JOINS_PER_TAKE >= self.snapshot.manifest.num_fragments
 
     def is_first_take(self, position: int) -> bool:
         """Return whether this is the first read of an unopened fragment by a take."""
