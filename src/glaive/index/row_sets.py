@@ -121,8 +121,6 @@ class RowSet:
     @property
     def count(self) -> int:
         """Number of rows."""
-        if len(self.starts) == 1:
-            return self.stops.item() - self.starts.item()
         return int((self.stops - self.starts).sum())
 
     @property
@@ -175,10 +173,6 @@ class RowSet:
 
     def within_ranges(self, ranges: RowSet) -> RowSet:
         """Return the rows that are also in ``ranges``, which should have few ranges."""
-        if len(self.starts) == len(ranges.starts) == 1:
-            within = self.starts.item() >= ranges.starts.item()
-            if within and self.stops.item() <= ranges.stops.item():
-                return self
         first = ranges.stops.searchsorted(self.starts, side="right")
         touches = first < len(ranges.stops)
         inside = touches & (ranges.stops.searchsorted(self.stops, side="left") == first)

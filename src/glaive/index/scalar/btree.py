@@ -56,7 +56,7 @@ from glaive.index.scalar.ordering import (
     sort_keys,
 )
 from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, load_uncached
-from glaive.types import Flags, Int64s, items_of
+from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.index.scalar.sorting import SortedRun
@@ -629,7 +629,7 @@ _MAX_CACHED_PAGES = 16
 _MAX_CACHED_ROWS, _MAX_CACHED_BYTES = 1 << 21, 1 << 25
 """Maximum rows and bytes of a file that is cached whole, once searches tested as many pages."""
 
-_BISECTION_VALUES = 2_000
+_BISECTION_VALUES = 200
 """Values per key for which a binary search is faster than testing all values."""
 
 
@@ -714,7 +714,7 @@ class OpenedBTree(ScalarIndex):
         places = _has_places(condition)
         if places and self._fits and self._tested >= len(self._bounds.rows):
             # Single pages read so far amount to the whole file: read and search it whole.
-            return self._rows_of_value(self._keep("pages", self._load_all).find(condition))
+            return self._row_set([self._keep("pages", self._load_all).find(condition)])
         whole, partly = self._select(condition)
         self._tested += len(partly)
         if len(partly) <= _MAX_CACHED_PAGES:
@@ -726,10 +726,9 @@ class OpenedBTree(ScalarIndex):
                 ]
             else:
                 found = [page.find(condition) for page in pages]
-            one = len(found) == 1 and not rest
-            return self._rows_of_value(*found) if one else self._row_set([*rest, *found])
+            return self._row_set([*rest, *found])
         if self._fits:
-            return self._rows_of_value(self._keep("pages", self._load_all).find(condition))
+            return self._row_set([self._keep("pages", self._load_all).find(condition)])
         edges = np.flatnonzero(np.diff(partly) != 1) + 1
         runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(partly, edges)]
         pages, rest = self._read(runs, self._ranges(whole))
@@ -790,51 +789,11 @@ class OpenedBTree(ScalarIndex):
         self._pages.check_present(ids)
         return as_numpy(ids)
 
-    def _rows_of_value(self, rows: RowNumbers) -> RowSet:
-        """Return a row set from ascending rows of one value."""
-        if len(rows) != 1 or rows.item(0) == _NO_ROW:
-            return self._row_set([rows])
-        return RowSet(rows, rows + _ONE)
-
     def _row_set(self, found: list[RowNumbers]) -> RowSet:
         rows = np.sort(np.concatenate([NO_ROWS.starts, *found]))
         if len(rows) and rows[-1] == _NO_ROW:
             raise self._pages.corrupt("rows of an index", "a number below 2^64 - 1", f"{_NO_ROW}")
         return RowSet.of(rows)
-
-
-class _Texts(NamedTuple):
-    """Ascending strings or bytes; searched in their buffers, which is faster than Arrow scalars.
-
-    String i is ``data[ends[i] : ends[i + 1]]``.
-    """
-
-    ends: memoryview
-    data: memoryview
-
-    @classmethod
-    def of(cls, values: Any) -> _Texts | None:
-        """Wrap an array of valid strings; ``None`` for other types, and for an empty array."""
-        types, kind = pa.types, values.type
-        if not len(values) or not (types.is_binary(kind) or types.is_large_binary(kind)):
-            return None
-        _, offsets, data = values.buffers()
-        dtype = np.dtype("<i4" if types.is_binary(kind) else "<i8")
-        ends: Any = items_of(offsets, dtype, len(values) + 1, values.offset * dtype.itemsize)
-        return cls(memoryview(ends), memoryview(b"" if data is None else data))
-
-    def place(self, key: bytes, side: _Side) -> int:
-        """Return the index at which a key sorts, before or after equal strings."""
-        ends, data = self
-        low, high, is_left = 0, len(ends) - 1, side == "left"
-        while low < high:
-            middle = (low + high) >> 1
-            text = data[ends[middle] : ends[middle + 1]].tobytes()
-            if text < key or (text == key and not is_left):
-                low = middle + 1
-            else:
-                high = middle
-        return low
 
 
 class _Page(NamedTuple):
@@ -846,15 +805,12 @@ class _Page(NamedTuple):
         The valid values, which follow the nulls; keys for numbers, binary values for strings.
     is_ascending
         The values are sorted, as they should be: they can be searched by bisection.
-    texts
-        The values, if they are sorted strings or bytes.
     """
 
     values: Any
     rows: RowNumbers
     present: Any
     is_ascending: bool
-    texts: _Texts | None = None
 
     @classmethod
     def of(cls, values: Any, rows: RowNumbers) -> _Page:
@@ -871,9 +827,7 @@ class _Page(NamedTuple):
             present = bytes_of(present)
             ordered = comparable_decimals(present)
             descends = as_numpy(pc.less(ordered[1:], ordered[:-1]))
-        ascends = not bool(descends.any())
-        texts = _Texts.of(present) if ascends and isinstance(present, pa.Array) else None
-        return cls(values, rows, present, is_ascending=ascends, texts=texts)
+        return cls(values, rows, present, is_ascending=not bool(descends.any()))
 
     @property
     def nbytes(self) -> int:
@@ -898,32 +852,18 @@ class _Page(NamedTuple):
         rows = self.rows[len(self.rows) - len(self.present) :]
         if not self.is_ascending:
             return self.rows[_passing(condition, self.values)]
-        if len(keys) == 1:
-            first = self._place(keys, "left")
-            return rows[first : self._end(first, keys)]
         if isinstance(self.present, np.ndarray):
             starts, stops = (np.searchsorted(self.present, keys, side) for side in _SIDES)
             return rows[spread(starts, stops - starts)]
         if len(keys) * _BISECTION_VALUES > len(self.present):
             return self.rows[_passing(condition, self.values)]
-        firsts = [self._place([key], "left") for key in keys]
-        ends = [self._end(first, [key]) for first, key in zip(firsts, keys, strict=True)]
-        parts = [rows[first:end] for first, end in zip(firsts, ends, strict=True)]
+        parts = [rows[self._place([key], "left") : self._place([key], "right")] for key in keys]
         return np.concatenate([rows[:0], *parts])
-
-    def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
-        """Return the end of the values equal to a key; ``first`` is where they would begin."""
-        # Mostly there is at most one: comparing two values is faster than another search.
-        two: Any = self.present[first : first + 2]
-        same = [value == key[0] for value in two.tolist()]
-        return self._place(key, "right") if all(same) else first + same[0]
 
     def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
         """Return the index at which a key sorts among the valid values."""
         if isinstance(self.present, np.ndarray):
             return int(self.present.searchsorted(key, side)[0])
-        if self.texts is not None:
-            return self.texts.place(key[0], side)
         bisect = bisect_left if side == "left" else bisect_right
         values, places = self.present, range(len(self.present))
         return bisect(places, key[0], key=lambda at: values[at].as_py())
@@ -933,7 +873,6 @@ _Side: TypeAlias = Literal["left", "right"]
 _SIDES: tuple[_Side, _Side] = ("left", "right")
 
 _NO_ROW = np.iinfo(np.uint64).max
-_ONE = np.uint64(1)
 
 
 def _has_places(condition: Condition) -> bool:
