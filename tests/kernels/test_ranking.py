@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.tiers import force_tier
 
-from glaive.kernels.distances import (
-    Metric,
-    Queries,
-    RankedVectors,
-    VectorBlock,
-    measure,
-    rank_vectors,
-)
+from glaive.kernels.distances import Metric, Queries, VectorBlock, measure, rank_vectors
 
 TIERS = ("numpy", "numba")
 DIMENSION = 19
@@ -31,11 +24,11 @@ def test_equal_distances_stay_in_their_order_and_absent_ones_come_last(
     vectors = np.zeros((size, 1), np.float32)
     vectors[:, 0] = random.integers(0, 50, size)
     vectors[random.random(size) < absent] = np.nan
-    ranked = RankedVectors(VectorBlock(vectors.reshape(-1), 1, "float32"))
+    block = VectorBlock(vectors.reshape(-1), 1, "float32")
     expected = vectors[:, 0].argsort(kind="stable")
     for count in (0, 1, 8, 200, 300, size - 1, size, size + 5):
         with force_tier(tier):
-            near = rank_vectors(ranked, np.zeros((1, 1), np.float32), "l2", count)
+            near = rank_vectors(block, np.zeros((1, 1), np.float32), "l2", count)
         assert near.numbers.tolist() == [expected[:count].tolist()]
         square = np.square(vectors[near.numbers, 0])
         np.testing.assert_array_equal(near.distances, square)
@@ -54,7 +47,7 @@ def test_both_tiers_rank_all_vectors_or_some(metric: Metric, *, some: bool) -> N
     chosen = np.arange(70) if among is None else among
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            near = rank_vectors(RankedVectors(block, among), queries, metric, 12)
+            near = rank_vectors(block, queries, metric, 12, among)
         for query, numbers, distances in zip(queries, *near, strict=True):
             far = measure(block, Queries(query[None]), metric)
             expected = chosen[far[chosen].argsort(kind="stable")]
@@ -63,21 +56,16 @@ def test_both_tiers_rank_all_vectors_or_some(metric: Metric, *, some: bool) -> N
 
 
 VECTORS = VectorBlock(np.zeros(4, np.float32), 2, "float32")
-RANKED = RankedVectors(VECTORS)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: RankedVectors(VectorBlock(np.zeros(4), 2, "float64")),
-        lambda: RankedVectors(VECTORS, np.array([0, 2])),
-        lambda: RankedVectors(VECTORS, np.array([0], np.int32)),
-        lambda: rank_vectors(RANKED, np.zeros((1, 3), np.float32), "l2", 1),
-        lambda: rank_vectors(RANKED, np.zeros((1, 2)), "l2", 1),
-        lambda: rank_vectors(RANKED, np.zeros((1, 2), np.float32), "cosine", 1),
-        lambda: rank_vectors(RANKED, np.zeros((1, 2), np.float32), "hamming", 1),
+        lambda: rank_vectors(VECTORS, np.zeros((1, 3), np.float32), "l2", 1),
+        lambda: rank_vectors(VECTORS, np.zeros((1, 2)), "l2", 1),
+        lambda: rank_vectors(VECTORS, np.zeros((1, 2), np.float32), "hamming", 1),
     ],
-    ids=["element", "number", "type of numbers", "dimension", "type", "cosine", "hamming"],
+    ids=["dimension", "type", "hamming"],
 )
 def test_what_does_not_fit_is_refused(call: Any) -> None:
     with pytest.raises(ValueError, match=r"vectors|queries|distance"):

@@ -8,7 +8,6 @@ doubles are computed as doubles. Distances are ``float32``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
@@ -337,11 +336,6 @@ def _check_centroids(rows: Float32s, dimension: int) -> None:
 
 # --- The vectors of a block that are nearest to queries, in order: centroids of partitions
 
-_MAX_ORDERED: Final = 256
-"""Largest number of vectors kept in order while others are compared; more are sorted last."""
-
-_MAX_VECTORS: Final = 1 << 30
-
 
 class Ranking(NamedTuple):
     """Numbers of vectors and their distances, nearest first: a row for each query."""
@@ -350,50 +344,12 @@ class Ranking(NamedTuple):
     distances: Float32s
 
 
-@dataclass(frozen=True, eq=False)
-class RankedVectors:
-    """Vectors to compare with queries; checked when created.
-
-    Parameters
-    ----------
-    vectors
-        Vectors of ``float32`` or of bytes.
-    among
-        Numbers of the vectors to rank, ascending; ``None``: all.
-
-    Raises
-    ------
-    ValueError
-        Vectors have another type, or a number is beyond the vectors.
-    """
-
-    vectors: VectorBlock
-    among: Int64s | None = None
-    count: int = field(init=False)
-    """Number of vectors to rank."""
-
-    def __post_init__(self) -> None:
-        vectors, among = self.vectors, self.among
-        kind = ELEMENTS[vectors.element]
-        plain = vectors.values.dtype == kind and vectors.values.flags.c_contiguous
-        if vectors.element not in ("float32", "uint8") or not plain or vectors.dimension < 1:
-            raise ValueError(f"vectors of {vectors.values.dtype} called {vectors.element}")
-        if vectors.count > _MAX_VECTORS:
-            raise ValueError(f"{vectors.count} vectors")
-        if among is not None:
-            good = among.dtype == np.int64 and among.ndim == 1 and among.flags.c_contiguous
-            if not good or (len(among) and not 0 <= among.min() <= among.max() < vectors.count):
-                raise ValueError(f"{len(among)} numbers of {vectors.count} vectors")
-        object.__setattr__(self, "count", vectors.count if among is None else len(among))
-
-    @kept_address
-    def located(self) -> tuple[int, int]:
-        """Return the addresses of vectors and numbers, for the kernel."""
-        return address(self.vectors.values), given(self.among)
-
-
 def rank_vectors(
-    ranked: RankedVectors, queries: NDArray[Any], metric: Metric, count: int
+    vectors: VectorBlock,
+    queries: NDArray[Any],
+    metric: Metric,
+    count: int,
+    among: Int64s | None = None,
 ) -> Ranking:
     """Return the vectors nearest to each query, at most ``count``.
 
@@ -402,49 +358,28 @@ def rank_vectors(
     Parameters
     ----------
     queries
-        Queries of shape ``(n, dimension)`` and the type of the vectors, contiguous.
+        Queries of shape ``(n, dimension)`` and the type of the vectors.
     metric
         A metric except ``cosine``, which is ``l2`` for vectors of equal length.
+    among
+        Numbers of the vectors to rank, ascending; ``None``: all.
     """
-    vectors = ranked.vectors
-    dimension, bits = vectors.dimension, vectors.element == "uint8"
-    several = len(queries)
-    good = queries.shape == (several, dimension) and queries.dtype == vectors.values.dtype
-    if not good or not queries.flags.c_contiguous or count < 0:
-        raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
-    if metric == "cosine" or (metric == "hamming") != bits:
-        raise ValueError(f"distance {metric} of {vectors.element}")
-    wanted = min(count, ranked.count)
-    if not 0 < wanted <= _MAX_ORDERED:
-        numbers, distances = np.empty((several, wanted), np.int32), np.empty((several, wanted))
-        for at, query in enumerate(queries):
-            numbers[at], distances[at] = _ordered(ranked, query, metric, wanted)
-        return Ranking(numbers, distances.astype(np.float32))
-    listed = np.empty((2, several, wanted), np.int32)
-    into, step = address(listed), dimension * vectors.values.itemsize
-    values, among = ranked.located
-    distances_loops.rank_vectors(
-        values=values, step=step, among=among, vector_count=ranked.count, dimension=dimension,
-        metric=METRICS.index(metric), queries=address(queries), query_count=several,
-        query_bytes=step, wanted=wanted, numbers=into, distances=into + 4 * several * wanted,
-    )  # fmt: skip
-    return Ranking(listed[0], listed[1].view(np.float32))
-
-
-def _ordered(
-    ranked: RankedVectors, query: NDArray[Any], metric: Metric, wanted: int
-) -> tuple[Int64s, Float32s]:
-    far = measure(ranked.vectors, Queries(query[None]), metric)
-    if ranked.among is not None:
-        far = far[ranked.among]
-    near: Int64s = np.arange(len(far))
-    if wanted < len(far):
-        # Sort only the vectors that may be among the nearest.
-        last = np.partition(far, wanted - 1)[wanted - 1] if wanted else np.float32(np.nan)
-        within = np.flatnonzero(far <= last)
-        near = within if len(within) >= wanted else near  # else the last distance is NaN
-    near = near[far[near].argsort(kind="stable")[:wanted]]
-    return near if ranked.among is None else ranked.among[near], far[near]
+    wanted = min(count, vectors.count if among is None else len(among))
+    numbers = np.empty((len(queries), wanted), np.int64)
+    distances = np.empty((len(queries), wanted), np.float32)
+    for at, query in enumerate(queries):
+        far = measure(vectors, Queries(query[None]), metric)
+        if among is not None:
+            far = far[among]
+        near: Int64s = np.arange(len(far))
+        if 0 < wanted < len(far):
+            # Sort only the vectors that may be among the nearest.
+            within = np.flatnonzero(far <= np.partition(far, wanted - 1)[wanted - 1])
+            near = within if len(within) >= wanted else near  # else the last distance is NaN
+        near = near[far[near].argsort(kind="stable")[:wanted]]
+        numbers[at] = near if among is None else among[near]
+        distances[at] = far[near]
+    return Ranking(numbers, distances)
 
 
 # --- True distances of rows that an index found, from vectors in mapped files ------------

@@ -18,14 +18,11 @@ from glaive.kernels.distances import (
     Nearest,
     PlacedVectors,
     Queries,
-    RankedVectors,
-    Ranking,
     Rescored,
     VectorBlock,
     _check,
     _check_centroids,
     _check_rows,
-    _ordered,
     measure_pairs,
 )
 from glaive.types import Float32s, Int64s, as_array
@@ -101,25 +98,6 @@ def sum_by_cluster(rows: Float32s, ids: Int32Array, clusters: int) -> NDArray[np
     sums = np.zeros((clusters, dimension), np.float64)
     np.add.at(sums, ids, rows)
     return sums
-
-
-def rank_vectors(
-    ranked: RankedVectors, queries: NDArray[Any], metric: Metric, count: int
-) -> Ranking:
-    """The vectors nearest to each query, at most so many."""
-    vectors = ranked.vectors
-    dimension, bits = vectors.dimension, vectors.element == "uint8"
-    several = len(queries)
-    good = queries.shape == (several, dimension) and queries.dtype == vectors.values.dtype
-    if not good or not queries.flags.c_contiguous or count < 0:
-        raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
-    if metric == "cosine" or (metric == "hamming") != bits:
-        raise ValueError(f"distance {metric} of {vectors.element}")
-    wanted = min(count, ranked.count)
-    numbers, distances = np.empty((several, wanted), np.int32), np.empty((several, wanted))
-    for at, query in enumerate(queries):
-        numbers[at], distances[at] = _ordered(ranked, query, metric, wanted)
-    return Ranking(numbers, distances.astype(np.float32))
 
 
 def rescore_rows(

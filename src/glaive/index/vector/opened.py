@@ -49,7 +49,6 @@ from glaive.kernels.distances import (
     MIN_LENGTH,
     Element,
     Metric,
-    RankedVectors,
     Ranking,
     VectorBlock,
     rank_vectors,
@@ -207,9 +206,9 @@ class OpenedVectorIndex(OpenedIndex):
         self._graphs = graphs
         self._segment = segment
         element: Element = "uint8" if metric == "hamming" else "float32"
-        vectors = VectorBlock(centroids.reshape(-1), self.dimension, element)
+        self._vectors = VectorBlock(centroids.reshape(-1), self.dimension, element)
         filled = np.flatnonzero(np.diff(partitions.bounds))
-        self._ranked = RankedVectors(vectors, filled if len(filled) < len(centroids) else None)
+        self._filled = filled if len(filled) < len(centroids) else None
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
@@ -260,9 +259,8 @@ class OpenedVectorIndex(OpenedIndex):
         queries
             Result of :meth:`queries`.
         """
-        return rank_vectors(
-            self._ranked, queries, "l2" if self.metric == "cosine" else self.metric, count
-        )
+        metric: Metric = "l2" if self.metric == "cosine" else self.metric
+        return rank_vectors(self._vectors, queries, metric, count, self._filled)
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
         """Prepare the result of :meth:`query` for comparison with codes of all partitions."""

@@ -508,44 +508,6 @@ def add_rows(rows: int, count: int, dimension: int, ids: int, sums: int) -> None
             store_f32(target + j * 4, load_f32(target + j * 4) + load_f32(source + j * 4))
 
 
-# --- Compiled ranking of vectors by their distance; its wrapper is in ``glaive.kernels.distances``
-
-_SQUARED, _HAMMING = 0, 3
-
-
-@kernel_with_sums
-def rank_vectors(
-    values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
-    queries: int, query_count: int, query_bytes: int, wanted: int, numbers: int, distances: int,
-) -> None:  # fmt: skip
-    """List the vectors nearest to each query, the nearest first; of equal ones the first.
-
-    ``numbers`` and distances have 32 bits. NaN is the farthest. ``among`` are the numbers of the
-    vectors to rank, 0: all; there are at least ``wanted``.
-    """
-    for place in range(query_count):
-        query = queries + place * query_bytes
-        ids, far_of = numbers + place * wanted * 4, distances + place * wanted * 4
-        size = 0
-        for i in range(vector_count):
-            number = i
-            if among:
-                number = load_i64(among + i * 8)
-            vector = values + number * step
-            if metric == _HAMMING:
-                far = hamming(vector, query, dimension)
-            elif metric == _SQUARED:
-                far = squared_f32(vector, query, dimension)
-            else:
-                far = np.float32(1) - dot_f32(vector, query, dimension)
-            if size == wanted:
-                last = load_f32(far_of + (size - 1) * 4)
-                if math.isnan(far) or last <= far:
-                    continue
-            insert(ids, far_of, size, wanted, number, far)
-            size = min(size + 1, wanted)
-
-
 # --- Compiled rescoring of rows; its wrapper is in ``glaive.kernels.distances`` ---------
 
 _FETCHED_LINES = 8
