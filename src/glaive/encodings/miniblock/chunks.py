@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from glaive.arrow.blocks import (
 from glaive.arrow.build import expand
 from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.levels import Layer, Leaf, Slots, level_limits, level_plan
+from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
@@ -37,7 +36,6 @@ from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 # In a flat column every entry is a row and has a value, so levels are looked up by position. For
 # lists see ``glaive.encodings.miniblock.lists``.
 
-NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""
 
 Levels = UInt16s
@@ -151,16 +149,6 @@ class LevelReader:
             found=f"{levels}",
             where=self._where,
         )
-
-
-@lru_cache(maxsize=256)
-def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
-    """Return the slots of a row of a flat column at each definition level."""
-    nulls = [null for null, _ in level_plan(layers)]
-    return tuple(
-        tuple(Slots(1, NULL_BIT, 1) if 0 < level == null else Slots(1, None, 0) for null in nulls)
-        for level in range(level_limits(layers).max_def + 1)
-    )
 
 
 def empty_leaf(layout: MiniBlockLayout) -> Leaf:
@@ -286,35 +274,9 @@ class ChunkReader:
         self._layout = layout
         self._where = where
 
-    def header(self, data: pa.Buffer, start: int, size: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return one chunk's level count, and ``(start, size)`` of each piece.
-
-        The scalar form of :meth:`headers`, for the few chunks where arrays cost more.
-        """
-        layout = self._layout
-        if layout.header.size <= size and start + size <= data.size:
-            levels, *lengths = layout.header.unpack_from(data, start)
-            position, end = start + layout.header_room, start + size
-            pieces = []
-            for length in lengths:
-                pieces.append((position, length))
-                position += (length + 7) & ~7
-            if position <= end:
-                return levels, pieces
-        raise CorruptFileError(
-            "mini-block chunk header",
-            expected=f"a header and {layout.pieces} buffers within {size} bytes",
-            found="sizes that add up to more",
-            where=f"{self._where}, chunk at byte {start}",
-        )
-
     def headers(self, data: pa.Buffer, starts: Int64s, sizes: Int64s) -> ChunkHeaders:
         """Parse the headers of the chunks at ``starts``; every piece lies in its chunk."""
         layout = self._layout
-        if len(starts) == 1:
-            levels, pieces = self.header(data, starts.item(0), sizes.item(0))
-            places = np.array(pieces, np.int64)
-            return ChunkHeaders(np.array([levels]), places[:, :1], places[:, 1:])
         return parse_headers(
             data,
             starts,

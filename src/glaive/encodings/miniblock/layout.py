@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.kernels.chunks import header_size
 from glaive.kernels.levels import count_starts
 from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_array
 
@@ -318,12 +315,6 @@ MAX_ENTRIES = 2**48
 """Visible entries that a page may claim, so that the sums of thousands of pages fit in 64 bits."""
 
 
-@lru_cache(maxsize=64)
-def _header(level_buffers: int, value_buffers: int, value_width: int) -> Struct:
-    sizes = "H" * value_buffers if value_width == 2 else "I" * value_buffers
-    return Struct("<H" + "H" * level_buffers + sizes)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MiniBlockLayout:
     """The encodings and shape of a mini-block page.
@@ -338,8 +329,6 @@ class MiniBlockLayout:
         Whether the only layer is a nullable leaf: then validity is a bitmap.
     value_width
         Bytes of a chunk word, and of a value buffer's size in chunk headers: 2 or 4.
-    header, header_room
-        The chunk header, and its bytes with fill.
     level_buffers, pieces
         Buffers per chunk: of levels, and in all.
     signature
@@ -355,8 +344,6 @@ class MiniBlockLayout:
     limits: LevelLimits
     nullable_item: bool
     value_width: int
-    header: Struct
-    header_room: int
     level_buffers: int
     pieces: int
     signature: bytes
@@ -415,8 +402,6 @@ class MiniBlockLayout:
             limits=limits,
             nullable_item=layers == (Layer.NULLABLE_ITEM,),
             value_width=width,
-            header=_header(level_buffers, num_buffers, width),
-            header_room=(header_size(level_buffers, num_buffers, width) + 7) & ~7,
             level_buffers=level_buffers,
             pieces=level_buffers + num_buffers,
             signature=key,

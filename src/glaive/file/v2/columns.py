@@ -661,10 +661,6 @@ def unshred(
         shapes = Shapes.of(node, [leaf is not None for leaf in leaves])
     if not any(shapes.layers):
         return all_null(node.type, rows)
-    if node.kind == "list" and len(leaves) == 1 and leaves[0] is not None and len(node.layers) == 1:
-        leaf, (child,) = leaves[0], node.children
-        if leaf.shape is not None and not child.children and child.kind == "leaf":
-            return _lists(node, child, leaf, rows, where)
     resolved = [
         None if leaf is None else _resolve(at, leaf, claim, rows, where)
         for at, leaf, claim in zip(shapes.nodes, leaves, shapes.layers, strict=True)
@@ -698,18 +694,6 @@ def unshred_pages(
     ]
     check_page_ends(node, leaves, resolved, where)
     return build(node, resolved, rows, where)
-
-
-def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.Array:
-    """Return lists of leaves, whose page says where each begins: no layer has to be resolved."""
-    if leaf.shape is None or list_layers(leaf.layers) != child.layers:
-        raise _layers_mismatch(child, leaf, where)
-    items, lists = leaf.shape
-    if lists.count != rows or lists.offsets is None:
-        raise _count_mismatch(rows, lists.count, where)
-    offsets = _offsets(lists.offsets, where, wide=node.wide[0])
-    values = _values(child, leaf, items.count, items.validity, items.null_count, where)
-    return list_array(node.type, rows, lists.validity, lists.null_count, offsets, values, where)
 
 
 def _shaping_layers(node: Node, present: Sequence[bool], first: int) -> list[int]:

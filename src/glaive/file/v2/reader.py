@@ -30,7 +30,6 @@ from glaive.arrow.build import is_stored_as
 from glaive.arrow.chunked import concat_arrays, has_known_width, value_bytes
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, Leaf
-from glaive.encodings.miniblock.chunks import row_shapes
 from glaive.encodings.pages.miniblock import MiniBlockReader, join_files
 from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, join
 from glaive.encodings.registry import open_page
@@ -523,11 +522,7 @@ class _Part(NamedTuple):
         if validity >= 0:
             leaf.validity = _part(memory, validity, (count + 7) >> 3, own=shared)
         if levels >= 0:
-            definition = items_of(memory, "<u2", count, levels)
-            if count == 1:
-                leaf.shape = row_shapes(self.layers)[definition.item(0)]
-            else:
-                leaf.definition = definition
+            leaf.definition = items_of(memory, "<u2", count, levels)
         return leaf
 
 
