@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ from glaive.errors import (
     MissingDependencyError,
     NotLanceError,
     OptionError,
+    SchemaError,
     StoreError,
     UnsupportedFeatureError,
 )
@@ -380,6 +382,18 @@ def test_keys_of_members_are_texts_though_a_column_has_their_name(tmp_path: Path
     dataset = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
     dataset.delete("""json_get_string(j, "name") = 'x'""")
     assert dataset.count_rows() == 0
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_binary_values_are_no_json(tmp_path: Path, kind: pa.DataType) -> None:
+    place = tmp_path / "t"
+    dataset = glaive.write_dataset(pa.table({"j": pa.array(["[1]"], pa.json_())}), place)
+    given = pa.table({"j": pa.array([b"[2]"], kind)})
+    for write in (dataset.insert, dataset.merge_insert("j").when_not_matched_insert_all().execute):
+        with pytest.raises(SchemaError, match=r"'j' should be pa\.json_\(\), found "):
+            write(given)
+    dataset.insert(dataset.to_table())
+    assert lance.dataset(str(place)).to_table()["j"].to_pylist() == ["[1]", "[1]"]
 
 
 def test_frames_without_pandas(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from glaive.errors import CapacityError, SchemaError
 from glaive.expr.coerce import is_binary, is_list, is_string
 from glaive.format.field import Field
 from glaive.format.fields import RESERVED, LanceSchema
+from glaive.format.logical_types import EXTENSION_NAME
 from glaive.table.configuration import has_value
 
 _MAX_HINTS: Final = 10
@@ -41,7 +42,8 @@ def match_schema(
         ``target`` lacks a column or member, a non-nullable column is missing, or logical types
         differ. The message lists all mismatches.
     """
-    if source.equals(target.to_arrow()):
+    has_json = "json" in (field.logical_type for field in target.fields)
+    if not has_json and source.equals(target.to_arrow()):
         return target
     faults: list[str] = []
     fields = _match_fields(target.fields, list(source), "", faults, ruled=ruled)
@@ -80,7 +82,11 @@ def _match_fields(
         path = prefix + field.name
         candidates = by_name.get(field.name, ())
         if len(candidates) == 1:
-            matched.append(_match(field, candidates[0].type, path, faults))
+            (one,) = candidates
+            matched.append(_match(field, one.type, path, faults))
+            declared = EXTENSION_NAME.encode() in (one.metadata or {})  # as JSONB
+            if field.logical_type == "json" and is_binary(one.type) and not declared:
+                faults.append(f"{path!r} should be pa.json_(), found {one.type}")
         elif ruled and not candidates and has_value(field):
             matched.append(field)
         elif candidates or not field.nullable:
