@@ -136,43 +136,6 @@ def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, wh
             raise ColumnNotFoundError.among(name, columns.names, where=where)
 
 
-def upsert(
-    dataset: LanceDataset,
-    staged: Views,
-    keys: Sequence[str],
-    order_by: str | None,
-    transaction: AppTransaction,
-    columns: Sequence[str],
-) -> None:
-    """Merge rows into a dataset as one transaction, unless it was applied before.
-
-    Parameters
-    ----------
-    staged
-        The rows, with the columns of the dataset.
-    keys
-        Columns that identify a row.
-    order_by
-        Of rows with the same keys, keep the row with the highest value of this column. Of equal
-        values keep the last row. Null is below all values. ``None`` if keys never repeat.
-    columns
-        The columns to merge.
-
-    Raises
-    ------
-    SchemaError
-        Keys repeat, and ``order_by`` is ``None``.
-    """
-    kept = _last_of_each_key(staged, keys, order_by)
-    condition = None
-    if order_by is not None:
-        column = quoted_name(order_by)
-        condition = f"target.{column} is null or source.{column} >= target.{column}"
-    merge = dataset.merge_insert(keys).when_matched_update_all(condition)
-    merge.when_not_matched_insert_all().transaction_properties(transaction.properties)
-    merge.execute(_rows(staged, kept, columns))
-
-
 def _rows(
     staged: Views, kept: np.ndarray[Any, Any] | None, columns: Sequence[str]
 ) -> pa.RecordBatchReader:
@@ -188,10 +151,13 @@ def _rows(
     return pa.RecordBatchReader.from_batches(view.schema, batches())
 
 
-def _last_of_each_key(
+def last_of_each_key(
     staged: Views, keys: Sequence[str], order_by: str | None
 ) -> np.ndarray[Any, Any] | None:
     """Return positions of the last row of each key, ascending; ``None`` if keys never repeat.
+
+    The last row has the highest value of ``order_by``, and of equal values the last position. Null
+    is below all values. Repeated keys without ``order_by`` raise an error.
 
     Rows with a null in their key are unequal to all others; all of them are kept. Holds the columns
     of keys and order of one batch in memory.
@@ -378,7 +344,14 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         given, rules = self.job.columns.names, plan.rules
         numbered = {name for name, _ in rules.numbers if name not in given} if rules else ()
         columns = [name for name in plan.schema.names if name not in numbered]
-        upsert(LanceDataset.of(plan.store, newest), staged, keys, order_by, transaction, columns)
+        kept = last_of_each_key(staged, keys, order_by)
+        condition = None
+        if order_by is not None:
+            column = quoted_name(order_by)
+            condition = f"target.{column} is null or source.{column} >= target.{column}"
+        merge = LanceDataset.of(plan.store, newest).merge_insert(keys)
+        merge.when_matched_update_all(condition).when_not_matched_insert_all()
+        merge.transaction_properties(transaction.properties).execute(_rows(staged, kept, columns))
         discard_fragments(plan, fragments)
 
     def _compact(self) -> None:

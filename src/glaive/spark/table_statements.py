@@ -20,6 +20,7 @@ from glaive.dataset.clustering import check_keys, cluster_keys
 from glaive.dataset.columns.alter_columns import constraint
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
+from glaive.dataset.tasks import commit_operation
 from glaive.dataset.version import version_as_of
 from glaive.errors import (
     ColumnNotFoundError,
@@ -52,7 +53,10 @@ from glaive.table.configuration import (
     GENERATED,
     IDENTITY,
     IdentityGenerator,
+    next_number,
 )
+from glaive.table.named_jobs import Numbered
+from glaive.table.operations.overwrite import Append
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
@@ -267,15 +271,16 @@ def _rename_column(tables: NamedTables, found: Found) -> DataFrame:
 @runs(
     (
         "ALTER TABLE {table} (ALTER|CHANGE) [COLUMN] {column} (TYPE {type}|SET NOT NULL|DROP "
-        "NOT NULL|SET DEFAULT {default}|DROP DEFAULT|COMMENT {text})"
+        "NOT NULL|SET DEFAULT {default}|DROP DEFAULT|COMMENT {text}|SYNC IDENTITY)"
     ),
     by="alterColumn",
 )
 def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
     target = tables.lance_table(found["table"])
     if "text" in found:
-        values = {"comment": found["text"]}
-        latest(target).update_field_metadata({found["column"]: values})
+        latest(target).update_field_metadata({found["column"]: {"comment": found["text"]}})
+    elif "SYNC" in found:
+        _sync(target, found["column"])
     elif "type" in found:
         target.alterColumn(found["column"], data_type=found["type"])
     elif "DEFAULT" in found:
@@ -283,6 +288,21 @@ def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
     else:
         target.alterColumn(found["column"], nullable="DROP" in found)
     return tables.nothing()
+
+
+def _sync(target: LanceTable, name: str) -> None:
+    """Number the next rows of an identity column beyond all values that it has."""
+    dataset = latest(target)
+    identity = IdentityGenerator.of(dataset.lance_schema.find(name)[-1])
+    if identity is None:
+        raise SchemaError(f"{name!r} is no identity column of {dataset.uri}. Name such a column.")
+    furthest = F.max if identity.step > 0 else F.min
+    (row,) = target.toDF().select(furthest(F.col(quoted_name(name)))).collect()
+    first = next_number(dataset.manifest.wire.table_metadata, identity.id)
+    following = first if row[0] is None else 1 - (identity.start - row[0]) // identity.step
+    if following > first:
+        numbered = Numbered({identity.id: (first, following)})
+        commit_operation(dataset.opened, Append(()), properties=numbered.properties)
 
 
 @runs("ALTER TABLE {table} RENAME TO {target}", by="catalog")
@@ -360,10 +380,8 @@ def _set_properties(tables: NamedTables, found: Found) -> DataFrame:
     elif "columns" in found:
         check_keys(dataset.manifest, found["columns"])
         dataset.update_config({CLUSTER_KEYS: json.dumps(found["columns"])})
-    elif "COMMENT" in found:
-        dataset.update_config({"comment": found["text"]})
     else:
-        dataset.update_config(found["properties"])
+        dataset.update_config(found.get("properties") or {"comment": found["text"]})
     return tables.nothing()
 
 

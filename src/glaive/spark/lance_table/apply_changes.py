@@ -74,15 +74,9 @@ class ChangeRules:
 
     def writer(self, dataset: LanceDataset, source: DataFrame) -> DataStreamWriter:
         """Return a writer that applies each batch of a stream."""
-        uri, storage = dataset.uri, dict(dataset.storage_options or {})
-        branch = branch_of(dataset.manifest)
 
         def apply(batch: DataFrame, _number: int) -> None:
-            from glaive.dataset.open import dataset
-
-            version = None if branch is None else (branch, None)
-            opened = dataset(uri, version=version, storage_options=storage or None)
-            self.apply(batch.sparkSession, opened, batch, None)
+            self.apply(batch.sparkSession, dataset, batch, None)
 
         # Spark repeats a batch after a crash: changes that were applied have no effect.
         return source.writeStream.foreachBatch(apply)
@@ -111,13 +105,10 @@ class ChangeRules:
                     f"applyChanges with scd={self.scd}: {dataset.uri} lacks the column {name!r}. "
                     f"Add it, with {kind}: it keeps the order of the changes"
                 )
-        for name in self.keys:
+        for name in (*self.keys, *(self.columns or ())):
             if name not in names:
                 raise ColumnNotFoundError.among(name, names, where=dataset.uri)
         if self.columns is not None:
-            for name in self.columns:
-                if name not in names:
-                    raise ColumnNotFoundError.among(name, names, where=dataset.uri)
             return list(dict.fromkeys([*self.keys, *self.columns, *own]))
         given = source.columns
         only = columns_in(str(self.delete_where).lower(), given, "delete_where")
@@ -226,12 +217,16 @@ class ChangeRules:
         values = [n for n in changes.columns if n not in (*self.keys, _SEQUENCE, _DELETED)]
         changed = changes.select(*keys).distinct()
         there = _frame(spark, dataset, [*self.keys, VALID_FROM, VALID_TO])
-        there = there.join(changed, list(self.keys), "left_semi").select(
-            *keys,
-            F.col(VALID_FROM).alias(_SEQUENCE),
-            F.lit(False).alias(_DELETED),
-            F.lit(False).alias(_NEW),
-            F.col(VALID_TO).alias(_UNTIL),
+        there = (
+            there.join(changed, list(self.keys), "left_semi")
+            .select(
+                *keys,
+                F.col(VALID_FROM).alias(_SEQUENCE),
+                F.lit(False).alias(_DELETED),
+                F.lit(False).alias(_NEW),
+                F.col(VALID_TO).alias(_UNTIL),
+            )
+            .where(F.col(_SEQUENCE).isNotNull())
         )
         new = changes.where(~F.col(_DELETED)).dropDuplicates([*self.keys, _SEQUENCE])
         new = new.join(there.select(*keys, _SEQUENCE), [*self.keys, _SEQUENCE], "left_anti")
