@@ -199,7 +199,7 @@ def test_a_synchronised_identity_column_numbers_after_all_values(
     assert glaive.dataset(uri).version == version
     glaive.dataset(uri).insert({"x": [2]})
     assert lance.dataset(uri).to_table()["id"].to_pylist() == [given, then]
-    with pytest.raises(SchemaError, match="'x' is no identity column"):
+    with pytest.raises(SchemaError, match="'x' does not number rows"):
         run("ALTER TABLE t ALTER COLUMN x SYNC IDENTITY")
 
 

@@ -295,7 +295,7 @@ def _sync(target: LanceTable, name: str) -> None:
     dataset = latest(target)
     identity = IdentityGenerator.of(dataset.lance_schema.find(name)[-1])
     if identity is None:
-        raise SchemaError(f"{name!r} is no identity column of {dataset.uri}. Name such a column.")
+        raise SchemaError(f"{dataset.uri}: {name!r} does not number rows. Name an identity column.")
     furthest = F.max if identity.step > 0 else F.min
     (row,) = target.toDF().select(furthest(F.col(quoted_name(name)))).collect()
     first = next_number(dataset.manifest.wire.table_metadata, identity.id)
