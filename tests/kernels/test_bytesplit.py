@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernels.tiers import force_tier
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.flat import join_bytes, split_bytes, take_bytes
+from glaive.kernels.flat import join_bytes, split_bytes
 
 TIERS = ("numpy", "numba")
 RANDOM = np.random.default_rng(8).integers(0, 256, 8 * 400, np.uint8)
@@ -49,39 +49,12 @@ def test_splitting_and_joining_are_inverse(counts: list[int], bits: int, gap: in
             assert join_bytes(data, starts, each, bits, "test").equals(values)
 
 
-@given(
-    wanted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 19)), max_size=30),
-    bits=st.sampled_from([32, 64]),
-)
-def test_values_are_taken_in_any_order(wanted: list[tuple[int, int]], bits: int) -> None:
-    counts = np.array([20, 31, 20])
-    rows = RANDOM[: 71 * (bits // 8)].reshape(71, -1)
-    chunk, index = np.array(wanted, np.int64).reshape(-1, 2).T
-    first = np.cumsum(counts) - counts
-    for tier in TIERS:
-        with force_tier(tier):
-            data = pa.py_buffer(split_bytes(pa.py_buffer(RANDOM), counts, bits))
-            taken = take_bytes(data, first * (bits // 8), counts, chunk, index, bits, "test")
-        assert taken.to_pybytes() == rows[first[chunk] + index].tobytes()
-
-
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("start", "count"), [(0, 5), (-1, 1), (13, 1), (0, -1), (2**62, 2**62)])
 def test_chunks_outside_of_the_page_are_reported(tier: Any, start: int, count: int) -> None:
     data, starts, counts = pa.py_buffer(bytes(16)), np.array([start]), np.array([count])
-    zero = np.zeros(1, np.int64)
-    with force_tier(tier):
-        with pytest.raises(CorruptFileError, match="4 streams"):
-            join_bytes(data, starts, counts, 32, "a.lance")
-        with pytest.raises(CorruptFileError, match="4 streams"):
-            take_bytes(data, starts, counts, zero, zero, 32, "a.lance")
-
-
-@pytest.mark.parametrize(("chunk", "index"), [(0, 4), (1, 0), (-1, 0), (0, -1)])
-def test_values_outside_of_a_chunk_are_reported(chunk: int, index: int) -> None:
-    position = (np.zeros(1, np.int64), np.array([4]), np.array([chunk]), np.array([index]))
-    with pytest.raises(CorruptFileError, match="ends before it"):
-        take_bytes(pa.py_buffer(bytes(16)), *position, 32, "a.lance")
+    with force_tier(tier), pytest.raises(CorruptFileError, match="4 streams"):
+        join_bytes(data, starts, counts, 32, "a.lance")
 
 
 def test_other_widths_are_refused() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_bits, check_within
 from glaive.kernels.native import flat as flat_loops
-from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt8s, allocate, as_array
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
@@ -168,68 +168,6 @@ def join_bytes(
     CorruptFileError
         A chunk lies outside ``data``.
     """
-    starts, counts = _checked(data, starts, counts, word_bits, where)
-    width = word_bits // 8
-    total = int(counts.sum())
-    target = allocate(total * width)
-    flat_loops.join(
-        address(data), address(starts), address(counts), len(counts), width, address(target)
-    )
-    return target
-
-
-def take_bytes(
-    data: pa.Buffer,
-    starts: Int64s,
-    counts: Int64s,
-    chunk: Int64s,
-    index: Int64s,
-    word_bits: int,
-    where: object,
-) -> pa.Buffer:
-    """Join the bytes of single values.
-
-    Parameters
-    ----------
-    data, starts, counts, word_bits, where
-        Chunks as for :func:`join_bytes`.
-    chunk, index
-        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
-
-    Raises
-    ------
-    CorruptFileError
-        A chunk lies outside ``data``, or a value outside its chunk.
-    """
-    starts, counts = _checked(data, starts, counts, word_bits, where)
-    chunk = np.ascontiguousarray(chunk, np.int64)
-    index = np.ascontiguousarray(index, np.int64)
-    if len(chunk) != len(index):
-        raise ValueError(f"{len(chunk)} chunks and {len(index)} positions")
-    good = (chunk >= 0) & (chunk < len(counts)) & (index >= 0)
-    if good.all():
-        good = index < counts[chunk]
-    if not good.all():
-        bad = int(np.argmin(good))
-        raise CorruptFileError(
-            "byte streams of a chunk",
-            expected=f"value {index[bad]} in chunk {chunk[bad]} of {len(starts)}",
-            found="a chunk that ends before it",
-            where=where,
-        )
-    at = (starts[chunk] + index)[:, None] + counts[chunk][:, None] * np.arange(word_bits // 8)
-    return as_buffer(as_array(data)[at.reshape(-1)])
-
-
-def _width(word_bits: int) -> int:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"values of {word_bits} bits; expected one of {WORD_BITS}")
-    return word_bits // 8
-
-
-def _checked(
-    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
-) -> tuple[Int64s, Int64s]:
     width = _width(word_bits)
     starts = np.ascontiguousarray(starts, np.int64)
     counts = np.ascontiguousarray(counts, np.int64)
@@ -244,7 +182,18 @@ def _checked(
             found=f"byte {starts[i]} as their start",
             where=where,
         )
-    return starts, counts
+    total = int(counts.sum())
+    target = allocate(total * width)
+    flat_loops.join(
+        address(data), address(starts), address(counts), len(counts), width, address(target)
+    )
+    return target
+
+
+def _width(word_bits: int) -> int:
+    if word_bits not in WORD_BITS:
+        raise ValueError(f"values of {word_bits} bits; expected one of {WORD_BITS}")
+    return word_bits // 8
 
 
 # --- Copy many ranges of bytes to aligned positions, with padding between them ----------

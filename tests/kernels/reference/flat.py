@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import check_within, outside
-from glaive.kernels.flat import _checked, _width
+from glaive.kernels.flat import _width
 from glaive.types import Int64s, UInt8s, allocate, as_array, as_buffer
 
 
@@ -192,3 +192,23 @@ def _take_numpy(
         at = (starts + index * (bits // 8))[:, None] + np.arange(bits // 8)
         as_array(target)[:] = source[at].reshape(-1)
     return -1
+
+
+def _checked(
+    data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
+) -> tuple[Int64s, Int64s]:
+    width = _width(word_bits)
+    starts = np.ascontiguousarray(starts, np.int64)
+    counts = np.ascontiguousarray(counts, np.int64)
+    if len(starts) != len(counts):
+        raise ValueError(f"{len(starts)} starts and {len(counts)} counts of chunks")
+    good = (starts >= 0) & (counts >= 0) & (counts <= (data.size - starts) // width)
+    if not good.all():
+        i = int(np.argmin(good))
+        raise CorruptFileError(
+            "byte streams of a chunk",
+            expected=f"{width} streams of {counts[i]} bytes within {data.size}",
+            found=f"byte {starts[i]} as their start",
+            where=where,
+        )
+    return starts, counts

@@ -34,7 +34,7 @@ from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
-from glaive.kernels.flat import WORD_BITS, join_bits, join_bytes, split_bytes, take_bytes, take_flat
+from glaive.kernels.flat import WORD_BITS, join_bits, join_bytes, split_bytes, take_flat
 from glaive.kernels.full_zip import gather_ranges
 from glaive.types import Int64s, Where, as_array
 
@@ -230,14 +230,6 @@ class ByteStreamSplit(ValueEncoding):
         self._check_sizes(chunks.sizes[0], chunks.counts, chunks.where)
         values = join_bytes(chunks.data, chunks.starts[0], chunks.counts, self.bits, chunks.where)
         return FixedWidth(values, self.bits, int(chunks.counts.sum()))
-
-    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
-        """Join the bytes of the wanted values only."""
-        self._check_sizes(chunks.sizes[0], chunks.counts, chunks.where)
-        values = take_bytes(
-            chunks.data, chunks.starts[0], chunks.counts, chunk, index, self.bits, chunks.where
-        )
-        return FixedWidth(values, self.bits, len(chunk))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Cut into chunks of 4 KiB."""
