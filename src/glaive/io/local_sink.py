@@ -358,21 +358,9 @@ _SLICE_BYTES = 8 * 1024 * 1024
 """Bytes per system call: large writes reach the page cache fastest in slices."""
 _MAX_PARTS = 512
 """Parts per ``writev``; POSIX guarantees 16, and current systems 1024."""
-_PREALLOCATE_FROM = 1024 * 1024
-"""Least size of one write for preallocated blocks.
-
-Writing into preallocated blocks costs about a third less processor time than growing the file with
-every write. Other systems than Linux emulate the call slowly, so glaive uses it only on Linux.
-"""
-_PREALLOCATED_BYTES = 32 * 1024 * 1024
-"""Bytes preallocated at a time; unused bytes are released when the file is finished."""
-_MIN_FREE_RATIO = 8
-"""Preallocations that must fit on the disk, because other writers need space, too."""
 
 _FOLDER_ATTEMPTS = 8
 """Attempts to make a folder that other processes remove at once."""
-
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file keeps its size
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
@@ -478,23 +466,13 @@ class LocalSink:
     Data is passed directly to the operating system, so its memory may be reused after ``write``.
     """
 
-    __slots__ = (
-        "_counters",
-        "_fd",
-        "_fsync",
-        "_full",
-        "_origin",
-        "_preallocated",
-        "_temporary",
-        "position",
-    )
+    __slots__ = ("_counters", "_fd", "_fsync", "_full", "_origin", "_temporary", "position")
 
     def __init__(self, full: str, counters: IoCounters, *, fsync: bool) -> None:
         self._full, self._counters, self._fsync = full, counters, fsync
         self._temporary = temporary_path(full)
         self._origin = Origin()
         self.position = 0
-        self._preallocated = 0
         try:
             self._fd = _open_new(self._temporary, fsync=fsync)
         except OSError as error:
@@ -504,14 +482,6 @@ class LocalSink:
         """Append data with as few system calls as possible."""
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        size = sum(memoryview(part).nbytes for part in data)
-        if size >= _PREALLOCATE_FROM and self.position + size > self._preallocated:
-            self._preallocated = _preallocate(
-                self._fd,
-                self.position,
-                max(self.position, self._preallocated),
-                max(size, _PREALLOCATED_BYTES),
-            )
         try:
             self.position += _write_all(self._fd, data)
         except OSError as error:
@@ -527,8 +497,6 @@ class LocalSink:
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
-            if self._preallocated > self.position:
-                _release(self._fd, self.position)
             if self._fsync:
                 os.fsync(self._fd)
             self._close()
@@ -616,38 +584,3 @@ def sync_folder(folder: int | str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _load() -> ctypes.CDLL | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "fallocate"):
-        return None
-    libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return libc
-
-
-_libc = _load()
-
-
-def _preallocate(fd: int, size: int, start: int, more: int) -> int:
-    """Preallocate ``more`` bytes of a file of ``size`` bytes from ``start`` on.
-
-    Return the end of the preallocated part. If space or support is missing, it is the end of the
-    file: the next write then reports a lack of space.
-    """
-    if _libc is None:
-        return start
-    disk = os.fstatvfs(fd)
-    if disk.f_bavail * disk.f_frsize < _MIN_FREE_RATIO * more:
-        return start
-    if _libc.fallocate(fd, _KEEP_SIZE, start, more) == 0:
-        return start + more
-    _release(fd, size)  # ext4 keeps the blocks that it found before it failed
-    return size
-
-
-def _release(fd: int, size: int) -> None:
-    """Release the bytes preallocated after the first ``size`` bytes."""
-    os.ftruncate(fd, size)
