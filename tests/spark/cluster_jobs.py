@@ -313,6 +313,9 @@ class Jobs:
         assert found.latest_version == found.version
         assert "positive" in run("SHOW CREATE TABLE r").first()[0]
         assert "Filter" in run("EXPLAIN SELECT id FROM r WHERE price > id").first()[0]
+        joined = "SELECT a.id FROM r a JOIN r b ON a.id = b.id WHERE a.id BETWEEN 3 AND 6"
+        assert len(run(joined).collect()) == 4
+        assert "id among 4 keys of " in run(f"EXPLAIN {joined}").first()[0]
 
 
 def _nearest(vectors: Any, k: int) -> list[tuple[int, int]]:

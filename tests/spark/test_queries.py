@@ -273,7 +273,7 @@ def test_a_query_reads_through_the_data_source_where_the_session_says_so(
 class OneBatch:
     """Stands for the reader of a dataset: the same rows for every part."""
 
-    options, filter = SimpleNamespace(uri="memory://d"), None
+    options, filter, keys = SimpleNamespace(uri="memory://d"), None, ()
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch

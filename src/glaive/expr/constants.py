@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from math import isfinite
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import pyarrow as pa
@@ -115,16 +115,33 @@ class ConstantList(Sequence[Literal]):
     Parameters
     ----------
     values
-        Values as in ``Literal.value``.
+        Values as in ``Literal.value``, as a tuple.
     at
         Offset of the list in the text.
     """
 
-    __slots__ = ("_array", "at", "type", "values")
+    __slots__ = ("_array", "_values", "at", "type")
 
-    def __init__(self, values: tuple[Any, ...], kind: pa.DataType, at: int = -1) -> None:
-        self.values, self.type, self.at = values, kind, at
+    def __init__(self, values: Any, kind: pa.DataType, at: int = -1) -> None:
+        self._values, self.type, self.at = values, kind, at
         self._array: Any = None
+
+    @classmethod
+    def of(cls, distinct: Any) -> Self:
+        """Return the values of an array, all of them valid and different."""
+        made = cls(None, distinct.type)
+        made._array = distinct
+        return made
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, made from the array when first asked for."""
+        if self._values is None:
+            days = pa.types.is_date32(self.type)
+            array = self._array.view(pa.int32()) if days else self._array
+            self._values = tuple(array.to_pylist())
+        made: tuple[Any, ...] = self._values
+        return made
 
     @overload
     def __getitem__(self, at: int) -> Literal: ...
@@ -136,7 +153,7 @@ class ConstantList(Sequence[Literal]):
         return Literal(self.values[at], self.type, at=self.at)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self._array if self._values is None else self._values)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -156,6 +173,8 @@ class ConstantList(Sequence[Literal]):
 
     def distinct(self) -> ConstantList:
         """Return the distinct values; a zero float becomes both zeros."""
+        if self._values is None:
+            return self
         values = dict.fromkeys(self.values)
         if pa.types.is_floating(self.type) and 0.0 in values:
             del values[0.0]
@@ -176,6 +195,8 @@ def read_list(text: str, at: int) -> ConstantList:
 
 def list_as_column(items: ConstantList, kind: Any) -> Any:
     """Convert a list to the type of a column; ``None`` if the type lacks an item."""
+    if items.type == kind:
+        return items
     low, high = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
     first, last = as_column(low, kind), as_column(high, kind)
     if first is None or last is None:

@@ -837,7 +837,7 @@ class Value(_Bound):
 
 
 def bind_filter(
-    source: str | pc.Expression | bytes,
+    source: str | pc.Expression | bytes | Node,
     schema: LanceSchema,
     *,
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
@@ -848,8 +848,8 @@ def bind_filter(
     Parameters
     ----------
     source
-        A string in the filter language, a pyarrow expression, or a Substrait ``ExtendedExpression``
-        as bytes.
+        A string in the filter language, its tree, a pyarrow expression, or a Substrait
+        ``ExtendedExpression`` as bytes.
     system
         Columns that exist only in reads, such as ``_rowid``, and their types.
     shapes
@@ -899,10 +899,14 @@ def _as_type(values: Any, kind: Any) -> Any:
 
 
 def _tree_of(
-    source: str | pc.Expression | bytes, schema: LanceSchema, system: Mapping[str, pa.DataType]
+    source: str | pc.Expression | bytes | Node,
+    schema: LanceSchema,
+    system: Mapping[str, pa.DataType],
 ) -> tuple[Node, str]:
     if isinstance(source, str):
         return parse(source), source
+    if isinstance(source, Node):
+        return source, ""
     if isinstance(source, pc.Expression):
         from glaive.expr.convert import convert_constants, from_arrow
 

@@ -35,7 +35,7 @@ from glaive.spark.cast import (
     with_expressions,
 )
 from glaive.spark.frame import frame_schema, planner_bytes
-from glaive.spark.source import LanceReader
+from glaive.spark.source import Keys, LanceReader
 from glaive.spark.types import MAX_DECIMAL_DIGITS, spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:
@@ -398,6 +398,8 @@ def planned_scan(
     options: Options,
     dataset: LanceDataset,
     aggregates: PartialAggregates | None = None,
+    keys: tuple[Keys, ...] = (),
+    share: float = 1.0,
 ) -> DataFrame | None:
     """Return the frame of a scan, for a query that will run soon.
 
@@ -409,6 +411,10 @@ def planned_scan(
         That version.
     aggregates
         Groups that tasks return instead of the rows.
+    keys
+        Values that columns must have.
+    share
+        Share of the rows that pass the filter, for Spark's planner.
 
     Returns
     -------
@@ -420,14 +426,15 @@ def planned_scan(
     if not wanted or dataset.manifest.num_fragments > MAX_PLANNED:
         return None
     stored = to_spark(frame_schema(dataset, options))
-    reader = LanceReader(options, stored)
+    reader = LanceReader(options, stored, keys)
     schema = stored if aggregates is None else aggregates.schema
     parts = [partition.value for partition in reader.partitions()]
     if len(parts) > MAX_PLANNED:
         return None
     as_integers = frozenset[str]() if is_connect(spark) else short_decimals(schema)
     sent = retyped(schema, dict.fromkeys(as_integers, LongType()))
-    numbers = min(planner_bytes(dataset, options) // NUMBER_BYTES, MAX_NUMBERS)
+    size = int(planner_bytes(dataset, options) * share)
+    numbers = min(size // NUMBER_BYTES, MAX_NUMBERS)
     step = max(1, -(-numbers // max(1, len(parts))))
     ranged = spark.range(0, len(parts) * step, 1, max(1, len(parts)))
     if step > 1:
@@ -445,10 +452,20 @@ def options_of(name: str) -> Options | None:
     return _SCANS.get(name)
 
 
+def shown_name(uri: str) -> str:
+    """Return the last part of a path or URI, without passwords."""
+    return GlaiveError.without_secrets(uri).rstrip("/").rsplit("/", 1)[-1]
+
+
 def _description(reader: LanceReader) -> str:
     """Return name and filter of a dataset; omit storage options and passwords."""
-    name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
-    return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
+    named = shown_name(reader.options.uri) + (
+        "" if reader.filter is None else f" where {reader.filter:.200}"
+    )
+    return named + "".join(
+        f", {'.'.join(path)} among {len(values)} keys of {origin}"
+        for path, values, origin in reader.keys
+    )
 
 
 def _with_decimals(frame: DataFrame, schema: StructType, as_integers: frozenset[str]) -> DataFrame:

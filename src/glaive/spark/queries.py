@@ -8,7 +8,7 @@ frames.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.errors import MissingDependencyError, OptionError
@@ -20,6 +20,7 @@ except ImportError as error:
     raise MissingDependencyError(
         f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
     ) from error
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, functions
 from pyspark.sql.types import (
@@ -45,7 +46,7 @@ from glaive.spark.api import cluster_cores, is_connect, is_set, read
 from glaive.spark.cast import LONG_DIGITS
 from glaive.spark.failures import as_glaive_errors, naming_columns
 from glaive.spark.filters import Frame, push
-from glaive.spark.frame import frame_schema, open_dataset, pinned, stored_paths
+from glaive.spark.frame import frame_schema, open_dataset, pinned, planner_bytes, stored_paths
 from glaive.spark.grammar import Table, Words, version_after, with_versions
 from glaive.spark.named_tables import NamedTables
 from glaive.spark.options import Options, absolute, from_spark, spark_texts
@@ -58,16 +59,21 @@ from glaive.spark.planned_scan import (
     PartialAggregates,
     Value,
     planned_scan,
+    shown_name,
 )
 from glaive.spark.query_tables import (
+    Link,
     TableUse,
     clause,
     column_path,
     conditions,
     is_given,
+    links,
     select_span,
     table_uses,
+    tested_columns,
 )
+from glaive.spark.source import Keys, among
 from glaive.spark.types import MAX_DECIMAL_DIGITS
 from glaive.spark.types import to_spark as spark_schema
 
@@ -546,6 +552,123 @@ def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -
     return functions.when(count > 0, Column(bridge.column(divided)))
 
 
+# --- Joins: the keys of a small side leave out rows of a large side ---------------------
+# The driver reads the keys of the small side. Scans of the large side skip rows without these keys,
+# so that Spark gets fewer rows. The result is the same.
+
+JOIN_SETTING = "spark.glaive.joinKeys"
+"""Setting of a session: with ``false``, scans return all rows that pass the tests of a query."""
+
+MAX_KEYS = 1 << 21
+MAX_KEY_BYTES = 16 << 20
+"""Maximum rows of the small side of a join, and bytes of its keys."""
+
+FEW_KEYS = 10_000
+"""So few keys are sent even if all rows of the small side pass its tests."""
+
+MIN_FACTOR = 4
+"""Minimum rows of the large side per row of the small side."""
+
+MAX_SEARCHED_BYTES = 64 << 20
+"""Maximum bytes of columns that the driver reads for a count, or for keys."""
+
+
+@dataclass(slots=True)
+class Side:
+    """A table of a query: its rows, how many of them may matter, and the keys that they must have.
+
+    Parameters
+    ----------
+    use, source
+        The use of the table, and its options, columns and dataset.
+    """
+
+    use: TableUse
+    source: tuple[Options, Any, Any]
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: int = 0
+    passing: float = 0
+    keys: tuple[Keys, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share of the rows that may matter."""
+        return self.passing / self.rows if self.rows else 1.0
+
+    def open(self) -> None:
+        """Count the rows, and the rows that pass the tests, if few bytes tell."""
+        pinned, _, dataset = self.source
+        self.paths = stored_paths(dataset, pinned)
+        self.rows = self.passing = dataset.count_rows()
+        filters, _ = _filters(self.use, self.source)
+        if filters and self._is_cheap():
+            self.passing = dataset.count_rows(_conjunction(filters))
+
+    def _is_cheap(self, *names: str) -> bool:
+        """Return whether few bytes have the columns of the tests, and some others."""
+        pinned, _, dataset = self.source
+        names += tuple(name for test in self.use.tests for name in tested_columns(test))
+        read = replace(pinned, columns=tuple(dict.fromkeys(names)))
+        return pinned.filter is None and planner_bytes(dataset, read) <= MAX_SEARCHED_BYTES
+
+    def values(self, name: str) -> Any:
+        """Return the different values of a column in rows that may matter, if few bytes have them.
+
+        ``None`` also for stored types whose values Spark may convert.
+        """
+        _, _, dataset = self.source
+        path = self.paths.get(name, ())
+        if len(path) != 1 or not self._is_cheap(name):
+            return None
+        filters, _ = _filters(self.use, self.source)
+        rows = among(_conjunction(filters), self.keys)
+        found = dataset.scanner(columns=list(path), filter=rows).to_table().column(0)
+        kind, types = found.type, pa.types
+        exact = types.is_integer(kind) or types.is_date32(kind) or types.is_decimal128(kind)
+        if not exact and not types.is_string(kind) and not types.is_large_string(kind):
+            return None
+        values = found.unique().drop_null()
+        return values if values.nbytes <= MAX_KEY_BYTES else None
+
+
+def _sides(
+    spark: SparkSession,
+    uses: Sequence[TableUse],
+    linked: Sequence[Link],
+    sources: Mapping[str, tuple[Options, Any, Any]],
+) -> list[Side]:
+    """Return the tables of a query, with the keys of smaller tables that they join."""
+    sides = [Side(use, sources[use.name]) for use in uses]
+    wanted = (spark.conf.get(JOIN_SETTING, "true") or "").lower() != "false"
+    waiting = {at for link in linked for at in (link.source, link.target)} if wanted else set()
+    waiting = {at for at in waiting if not _is_searched(sides[at].source[0])}
+    for at in waiting:
+        sides[at].open()
+    links = [link for link in linked if {link.source, link.target} <= waiting]
+    while waiting:
+        at = min(waiting, key=lambda at: sides[at].passing)
+        waiting.remove(at)
+        small = sides[at]
+        for link in links:
+            if link.source == at and link.target in waiting:
+                _send(small, link.key, sides[link.target], link.column)
+    return sides
+
+
+def _send(small: Side, key: str, large: Side, column: str) -> None:
+    """Send the keys of a side to another side, if they are few and likely leave out rows."""
+    is_few = small.passing <= FEW_KEYS or small.share <= 1 / 2
+    if not is_few or small.passing > MAX_KEYS or small.passing * MIN_FACTOR > large.passing:
+        return
+    path, schema = large.paths.get(column, ()), large.source[2].scanner().projected_schema
+    stored = zip(schema.names, schema.types, strict=True)
+    values = small.values(key)
+    if values is None or len(path) != 1 or (path[0], values.type) not in stored:
+        return
+    large.keys += (Keys(path, values, shown_name(small.source[0].uri)),)
+    large.passing = max(large.passing * small.share, min(large.passing, len(values)))
+
+
 MAY_DIFFER = {
     "|>": None,  # sqlglot makes one select of steps that Spark evaluates one by one
     "${": None,  # Spark replaces it by a variable, even within a string
@@ -722,12 +845,17 @@ def _with_frames(
     uses = table_uses(statement, query, schemas, by_path)
     if _may_differ(spark, query) or _mixes_names(spark, statement, schemas):
         uses = [use.whole(schemas[use.name]) for use in uses]
+        linked: list[Link] = []
+    else:
+        linked = links(uses, schemas, by_path)
+    sides = _sides(spark, uses, linked, sources)
     frames: dict[str, Any] = {}
     known: dict[object, str] = {}
     pieces, done = [], 0
-    for use in sorted(uses, key=lambda use: places[id(use.table)].start):
+    for side in sorted(sides, key=lambda side: places[id(side.use.table)].start):
+        use = side.use
         # Spark runs equal parts of a query once, if they read the same frame.
-        equal = use.name, use.columns, repr(use.tests)
+        equal = use.name, use.columns, repr(use.tests), *(id(keys) for keys in side.keys)
         placeholder = known.setdefault(equal, f"glaive_{len(frames)}")
         grouped = _grouped(spark, query, use, sources[use.name])
         if grouped is not None:
@@ -738,7 +866,7 @@ def _with_frames(
             done = grouped.end
             continue
         if placeholder not in frames:
-            frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
+            frames[placeholder] = _frame(spark, side, given[use.name])
         place = places[id(use.table)]
         pieces += [_escaped(query[done : place.start]), f"{{{placeholder}}}", place.alias]
         done = place.stop
@@ -823,19 +951,18 @@ def _planned(
     return replace(pinned, columns=columns, filter=filter_text, parallelism=cores)
 
 
-def _frame(
-    spark: SparkSession, use: TableUse, options: Mapping[str, Any], source: tuple[Options, Any, Any]
-) -> DataFrame:
+def _frame(spark: SparkSession, side: Side, options: Mapping[str, Any]) -> DataFrame:
     """Return the frame of one table of a query."""
-    pinned, schema, dataset = source
+    use, (pinned, schema, dataset) = side.use, side.source
     searched = _is_searched(pinned)
-    filters, _ = _filters(use, source)
+    filters, _ = _filters(use, side.source)
     if not use.columns and not filters and not searched:
         return spark.range(dataset.count_rows()).toDF("_row")
     columns = _columns(use.columns or _narrowest(schema), pinned)
     filter_text = _conjunction(filters)
     if not searched:
-        frame = planned_scan(spark, _planned(spark, pinned, columns, filter_text), dataset)
+        planned = _planned(spark, pinned, columns, filter_text)
+        frame = planned_scan(spark, planned, dataset, keys=side.keys, share=side.share)
         if frame is not None:
             return frame
     rest = {

@@ -27,11 +27,12 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
+    StructField,
     StructType,
 )
 from sqlglot import TokenType, exp, tokenize
 
-from glaive.dataclass import dataclass
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.spark.filters import Compared
 from glaive.spark.versions import (
     EqualTo,
@@ -165,6 +166,11 @@ def _test(part: Any, alias: str, schema: StructType) -> Filter | Compared | None
     if isinstance(part, exp.Like) and isinstance(schema[path[0]].dataType, StringType):
         return _prefix(part, path)
     return None
+
+
+def tested_columns(test: Any) -> tuple[str, ...]:
+    """Return the columns of a test."""
+    return tuple(path[0] for path in (test.attribute, getattr(test, "other", None)) if path)
 
 
 def column_path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
@@ -338,6 +344,143 @@ def table_uses(
             tests, decided = _tests(select, table, own)
         uses.append(TableUse(table, name, columns, tuple(tests), decided))
     return uses
+
+
+# --- Columns of two tables that joins and correlated queries compare --------------------
+# Each link by itself keeps the result. So links may be followed one after another, in any order.
+
+_LINKED = (ByteType, ShortType, IntegerType, LongType, DateType, DecimalType, StringType)
+"""Types of linked columns: their equal values are identical."""
+
+_BOTH = {("", ""), ("", "INNER"), ("", "CROSS"), ("", "SEMI"), ("LEFT", "SEMI")}
+"""Joins that drop unmatched rows of both sides, by side and kind."""
+
+_JOINED = {("LEFT", ""), ("LEFT", "OUTER"), ("", "ANTI"), ("LEFT", "ANTI")}
+_EARLIER = {("RIGHT", ""), ("RIGHT", "OUTER")}
+"""Joins that drop unmatched rows of the joined table only, or of the tables before it."""
+
+
+class Link(NamedTuple):
+    """Rows of a target matter only if their column has a value of the key of a source.
+
+    ``target`` and ``source`` are positions of uses.
+    """
+
+    target: int
+    column: str
+    source: int
+    key: str
+
+
+def links(
+    uses: Sequence[TableUse], schemas: Mapping[str, StructType], by_path: Mapping[int, str]
+) -> list[Link]:
+    """Find the links between the tables of a query; for parameters see :func:`table_uses`."""
+    names = _Names({id(use.table): at for at, use in enumerate(uses)}, schemas, by_path)
+    selects = {id(one): one for use in uses if (one := use.table.find_ancestor(exp.Select))}
+    found: dict[Link, None] = {}
+    for select in selects.values():
+        for join, *columns in _equalities(select):
+            sides = [names.owner(column, select, join) for column in columns]
+            for target, source in (sides, sides[::-1]):
+                if (
+                    target is not None
+                    and source is not None
+                    and target[2].dataType == source[2].dataType
+                    and isinstance(target[2].dataType, _LINKED)
+                    and target[1].find_ancestor(exp.Select) is select
+                    and (join is None or _drops(join, target[1], source[1]))
+                ):
+                    found[Link(target[0], target[2].name, source[0], source[2].name)] = None
+    return list(found)
+
+
+def _equalities(select: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the operands of equalities in ``where`` and in joins, after the join or ``None``."""
+    conditions = [(None, part.this) for part in [select.args.get("where")] if part is not None]
+    for join in select.args.get("joins") or ():
+        if not join.method:
+            conditions += [(join, part) for part in [join.args.get("on")] if part is not None]
+            for name in join.args.get("using") or ():
+                yield join, exp.column(name.name), exp.column(name.name, join.this.alias_or_name)
+    for place, condition in conditions:
+        for part in _conjuncts(condition, negated=False):
+            if isinstance(part, exp.EQ):
+                yield place, part.left, part.right
+
+
+def _drops(join: Any, target: Any, source: Any) -> bool:
+    """Return whether a join drops rows of a table that match no row of another table."""
+    kind = join.side, join.kind
+    joined, earlier = target is join.this, source is join.this
+    return kind in _BOTH or (joined and kind in _JOINED) or (earlier and kind in _EARLIER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The meaning of names of columns in the selects of a query."""
+
+    positions: Mapping[int, int]
+    schemas: Mapping[str, StructType]
+    by_path: Mapping[int, str]
+
+    def owner(self, column: Any, select: Any, join: Any) -> tuple[int, Any, StructField] | None:
+        """Return position, table and field of a column; ``None`` if uncertain.
+
+        It is a column of the select, or of a select around it, unless ``join`` has the condition.
+        """
+        if not isinstance(column, exp.Column) or column.args.get("db") is not None:
+            return None
+        name, alias = column.name.lower(), column.table.lower()
+        while select is not None:
+            sources = list(_sources(select))
+            if join is not None:
+                last = next(at for at, source in enumerate(sources) if source is join.this)
+                sources = sources[: last + (bool(alias) or not join.args.get("using"))]
+            if any(_is_opaque(source) for source in sources):
+                return None
+            known = [(source, self._columns(source)) for source in sources]
+            fields = [(source, [] if of is None else of.fields) for source, of in known]
+            found = [
+                (source, [field for field in of if field.name.lower() == name])
+                for source, of in fields
+                if (source.alias_or_name.lower() == alias if alias else True)
+            ]
+            found = found if alias else [one for one in found if one[1]]
+            if found:
+                (source, matching), *others = found
+                if (
+                    others
+                    or len(matching) != 1
+                    or not self._is_own(matching[0], select, source, join)
+                ):
+                    return None
+                return self.positions[id(source)], source, matching[0]
+            hides = any(field.name.lower() == alias for _, of in fields for field in of)
+            unknown = any(of is None for _, of in known) or select.args.get("laterals")
+            if join is not None or unknown or hides:
+                return None
+            select = select.find_ancestor(exp.Select)
+        return None
+
+    def _columns(self, source: Any) -> StructType | None:
+        if id(source) not in self.positions or source.alias_column_names:
+            return None
+        return self.schemas[self.by_path.get(id(source)) or source.name.lower()]
+
+    def _is_own(self, field: StructField, select: Any, source: Any, join: Any) -> bool:
+        """Return whether a condition sees the values of all rows of a table."""
+        own = _own_columns(select, source, StructType([field]), self.schemas, self.by_path)
+        if join is None or source is not join.this:
+            return bool(own.fields) and _exposes_rows(select, source)
+        sampled = source.args.get("sample") or isinstance(source.parent, exp.TableSample)
+        return bool(own.fields) and not sampled and select.find(exp.Pivot) is None
+
+
+def _is_opaque(source: Any) -> bool:
+    """Return whether a source has tables in parentheses."""
+    nested = isinstance(source, exp.Subquery) and not isinstance(source.this, exp.Query)
+    return nested or isinstance(source, exp.Paren) or bool(source.args.get("joins"))
 
 
 def is_given(table: Any, names: Container[str]) -> bool:

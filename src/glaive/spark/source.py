@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructType
 
 from glaive.arrow.chunked import batch_parts
+from glaive.dataclass import NamedTuple
 from glaive.errors import (
     ColumnNotFoundError,
     FilterError,
@@ -76,6 +77,17 @@ WINDOW_BYTES = 128 << 20
 """Bytes of rows to read at a time if values may be large."""
 
 
+class Keys(NamedTuple):
+    """Values that a stored column must have: rows with other values match no row in a join.
+
+    ``origin`` is the name of the other table.
+    """
+
+    path: tuple[str, ...]
+    values: Any
+    origin: str
+
+
 class LancePartition(InputPartition):
     """The part one task reads, as a tuple of plain values: batch size, fragments, row range.
 
@@ -97,13 +109,16 @@ class LanceReader(DataSourceReader):
         Options with the version pinned.
     schema
         The columns to read, by name, and the types that Spark expects.
+    keys
+        Values that columns must have.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType, keys: tuple[Keys, ...] = ()) -> None:
         from glaive.spark.writer import RELEASE
 
         self.options = options
         self.schema = schema
+        self.keys = keys
         self.pushed: tuple[str, ...] = ()
         self.release = RELEASE
 
@@ -178,7 +193,7 @@ class LanceReader(DataSourceReader):
         frame.
         """
         arguments = scan_arguments(self.options) | {
-            "filter": self.filter,
+            "filter": among(self.filter, self.keys),
             "batch_size": batch_size,
             "batch_size_bytes": None if self.options.batch_size else BATCH_BYTES,
         }
@@ -217,6 +232,8 @@ class LanceReader(DataSourceReader):
         from glaive.scan.projection import SYSTEM_COLUMNS
 
         text = self.filter
+        if not all(len(keys.values) for keys in self.keys):
+            return True
         if text is None:
             return False
         return bind_filter(text, dataset.lance_schema, system=SYSTEM_COLUMNS).never
@@ -268,6 +285,18 @@ def _conjunction(filters: Sequence[str]) -> str | None:
     from glaive.expr.tree import both
 
     return render(both(*map(parse, filters)))
+
+
+def among(text: str | None, keys: Sequence[Keys]) -> object:
+    """Return a filter that also tests whether columns have one of their keys."""
+    if not keys:
+        return text
+    from glaive.expr.constants import ConstantList
+    from glaive.expr.parse import parse
+    from glaive.expr.tree import InList, Name, both
+
+    lists = [InList(Name(one.path, exact=True), ConstantList.of(one.values)) for one in keys]
+    return both(*([] if text is None else [parse(text)]), *lists)
 
 
 def _within_limit(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
