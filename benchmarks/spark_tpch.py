@@ -311,7 +311,9 @@ class Delta:
             "upsert 1 %": self.upsert,
             "delete 1 %": lambda: self.table().delete(OTHER_PERCENT),
             "compaction": self.compact,
-            "clustering": lambda: self.table().optimize.z_order(["l_shipdate"]),
+            "clustering": lambda: self.table().optimize.z_order(
+                ["l_shipdate"], max_spill_size=4 << 30
+            ),
         }
 
     def ingest_all(self) -> None:
@@ -332,6 +334,47 @@ class Delta:
 
     def lineitem_bytes(self) -> int:
         return sum(file.stat().st_size for file in (self.root / "f").glob("*.parquet"))
+
+
+class Fragments:
+    """A table of many fragments of ten rows, as small appends leave them."""
+
+    def __init__(self, spark: SparkSession, root: Path, count: int) -> None:
+        self.spark, self.uri, self.rows = spark, str(root / "fragments.lance"), 10 * count
+
+    def table(self) -> Any:
+        return glaive.spark.LanceTable.forPath(self.spark, self.uri)
+
+    def steps(self) -> dict[str, Callable[[], object]]:
+        return {
+            "write fragments": self.write,
+            "read all rows": lambda: noop(glaive.spark.read(self.spark, self.uri)),
+            "read a range": lambda: noop(
+                glaive.spark.read(self.spark, self.uri, filter="id between 1000 and 1100")
+            ),
+            "upsert 1,000 rows": self.upsert,
+            "delete 1,000 rows": lambda: self.table().delete(f"id % {self.rows // 1000} = 7"),
+            "index": lambda: self.table().createIndex("id", "btree"),
+            "compaction": lambda: self.table().optimize().executeCompaction(),
+            "vacuum": lambda: self.table().vacuum(0),
+        }
+
+    def write(self) -> None:
+        rows = pa.table({"id": range(self.rows), "text": [f"row {i}" for i in range(self.rows)]})
+        glaive.write_dataset(rows, self.uri, max_rows_per_file=10)
+
+    def upsert(self) -> None:
+        step = self.rows // 1000
+        changes = self.spark.range(0, self.rows, step).selectExpr("id", "'changed' as text")
+        merge = self.table().alias("t").merge(changes.alias("s"), "t.id = s.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    def check(self) -> None:
+        """Raise unless the table has the rows that the steps leave."""
+        dataset = glaive.dataset(self.uri)
+        found = dataset.count_rows(), dataset.count_rows("text = 'changed'")
+        if found != (self.rows - 1000, 1000):
+            raise RuntimeError(f"{self.uri}: {found[0]} rows, {found[1]} of them changed")
 
 
 def generate(spark: SparkSession, scale: float, parts: int, source: Path) -> None:
@@ -530,6 +573,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--engines", default="glaive,Parquet,Delta", help="engines to compare")
     parser.add_argument("--stream", type=float, default=10, help="seconds of the steady stream")
+    parser.add_argument("--fragments", type=int, default=1000, help="fragments of ten rows")
     parser.add_argument("--keep", action="store_true", help="write the page of figures")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-spark-"))
@@ -578,6 +622,16 @@ def main() -> None:
             page.add("")
             page.add(f"- CPU of all queries: {_ratio('queries', sums['glaive'] / sums['Parquet'])}")
             page.add(f"- Bytes of `lineitem`: {_ratio('bytes of lineitem', size)}")
+        if options.fragments:
+            page.add("")
+            page.head()
+            many = Fragments(spark, root, options.fragments)
+            for name in many.steps():
+                page.step(
+                    f"{name}: {options.fragments:,} fragments", run_step({"glaive": many}, name)
+                )
+            many.check()
+            page.add("")
         page.add(f"- {stream_for(spark, root, options.stream)}")
         if options.keep:
             page.keep()
