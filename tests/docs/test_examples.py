@@ -55,6 +55,23 @@ def pages(mark: str) -> list[Path]:
     return [page for page in PAGES if any(one.mark == mark for one in examples(page))]
 
 
+def run_on_spark(chosen: list[Path], folder: Path) -> None:
+    """Run the examples of pages on Spark, which starts in the folder."""
+    # In a process of their own: relative paths count from where Spark was started.
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom tests.docs import test_examples as t\n"
+    )
+    script += "for page in sys.argv[2:]: t.run(t.Path(page), 'spark')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT), *map(str, chosen)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.mark.parametrize("page", pages(""), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -72,21 +89,9 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_spark_examples_run(tmp_path: Path, first: bool) -> None:
-    # In a process of their own: relative paths count from where Spark was started.
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom tests.docs import test_examples as t\n"
-    )
-    script += "for page in sys.argv[2:]: t.run(t.Path(page), 'spark')"
     chosen = [page for page in pages("spark") if (page.name in FIRST) == first]
     assert chosen
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(ROOT), *map(str, chosen)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_on_spark(chosen, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

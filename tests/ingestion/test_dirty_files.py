@@ -249,6 +249,44 @@ def test_vectors_are_appended_from_files_with_new_columns(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize("number", [pa.float32(), pa.float64(), pa.float16()], ids=str)
+@pytest.mark.parametrize("vectors", [[], ["v:2"]], ids=["known", "named again"])
+def test_lists_of_parquet_files_are_appended_as_the_vectors_of_the_table(
+    tmp_path: Path, number: Any, vectors: list[str]
+) -> None:
+    uri = tmp_path / "t.lance"
+    first = pa.table({"id": [1], "v": pa.array([[1.0, 2.0]], pa.list_(pa.float32()))})
+    later = pa.array([[3.0, 4.0], None], pa.list_(pa.float32())).cast(pa.list_(number))
+    parquet.write_table(first, tmp_path / "1.parquet")
+    parquet.write_table(pa.table({"id": [2, 3], "v": later}), tmp_path / "2.parquet")
+    ingest(tmp_path / "1.parquet", uri, vectors=["v:2"])
+    ingest(tmp_path / "2.parquet", uri, mode="append", vectors=vectors)
+    found = lance.dataset(str(uri)).to_table()
+    assert found.schema.field("v").type == pa.list_(pa.float32(), 2)
+    assert found["v"].to_pylist() == [[1.0, 2.0], [3.0, 4.0], None]
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        pa.array([[1.0, 2.0, 3.0]], pa.list_(pa.float32())),
+        pa.array([[1, 2]], pa.list_(pa.int64())),
+        pa.array([["a", "b"]]),
+    ],
+    ids=["another length", "integers", "strings"],
+)
+def test_other_lists_of_parquet_files_are_not_appended_to_vectors(
+    tmp_path: Path, lists: Any
+) -> None:
+    uri = tmp_path / "t.lance"
+    vectors = pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))
+    glaive.write_dataset(pa.table({"v": vectors}), uri)
+    parquet.write_table(pa.table({"v": lists}), tmp_path / "1.parquet")
+    with pytest.raises(SchemaError, match=r"column '?v'?"):
+        ingest(tmp_path / "1.parquet", uri, mode="append")
+    assert glaive.dataset(uri).version == 1
+
+
 def test_a_vector_of_json_with_another_length_is_a_bad_record(tmp_path: Path) -> None:
     path, uri = tmp_path / "a.jsonl", tmp_path / "t.lance"
     path.write_text('{"v": [1, 2]}\n{"v": [1, 2, 3]}\n{}\n')

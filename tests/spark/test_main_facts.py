@@ -20,6 +20,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+from tests.docs.test_examples import ROOT, run_on_spark
 
 import glaive
 import glaive.spark
@@ -335,3 +336,7 @@ def test_statements_of_sql_change_and_describe_a_table(spark: SparkSession, tmp_
     assert run("DESCRIBE t")[1] == ("name", "string", "of it")
     run("RESTORE TABLE t TO VERSION AS OF 2")
     assert run("SELECT count(*) FROM t") == [(9,)]
+
+
+def test_the_page_of_a_first_table_runs(tmp_path: Path) -> None:
+    run_on_spark([ROOT / "docs" / "guide" / "spark-first-table.md"], tmp_path)

@@ -115,6 +115,13 @@ def test_searches_find_what_the_methods_of_a_table_find(spark: SparkSession, pat
         assert rows(found) == rows(table.searchText("pear 7", "text", 3))
 
 
+def test_queries_of_glaive_take_a_parameter_named_select(spark: SparkSession, path: str) -> None:
+    call = f"lance_search('{path}', q.v, 'v', k => 1, select => 'id')"
+    query = f"select r.id, ', select => x' as text from t q, lateral {call} r where q.id in (3, 4)"
+    found = glaive.spark.sql(spark, query, t=path)
+    assert sorted(rows(found)) == [(3, ", select => x"), (4, ", select => x")]
+
+
 def test_queries_of_other_rows_are_searched_by_lateral_joins(
     spark: SparkSession, path: str
 ) -> None:

@@ -252,10 +252,10 @@ def reconcile(
                     )
                 optional = existing is not None or first is not None
                 known[field.name] = field.with_nullable(True) if optional else field
-            elif (
-                not typed
-                and field.name in original
-                and (chosen or rule == "fail" or _is_readable_as(field.type, current.type))
+            elif field.name in original and (
+                _fills_vectors(field.type, current.type)
+                if typed
+                else chosen or rule == "fail" or _is_readable_as(field.type, current.type)
             ):
                 continue
             else:
@@ -338,6 +338,16 @@ def _joined(
 def _nullable(kind: Any) -> Any:
     """Return a type whose structs have members that may be null, as a file may lack them."""
     return mapped(kind, _nullable) or kind
+
+
+def _fills_vectors(found: Any, known: Any) -> bool:
+    """Return whether lists of a typed file become vectors of the dataset."""
+    if not pa.types.is_fixed_size_list(known):
+        return False
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        return False
+    one, other = found.value_type, known.value_type
+    return bool(one == other or (pa.types.is_floating(one) and pa.types.is_floating(other)))
 
 
 def _is_readable_as(inferred: Any, known: Any) -> bool:

@@ -7,6 +7,7 @@ frames.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -767,8 +768,10 @@ def tables_in(query: str) -> set[str]:
 
 def _parsed(query: str) -> Any:
     """Parse a text of one statement."""
+    # sqlglot takes a parameter named select for a query; positions must stay.
+    readable = re.sub(r"(?i)([(,]\s*)select(?=\s*=>)", r"\1chosen", query)
     try:
-        statements = sqlglot.parse(query, dialect="spark")
+        statements = sqlglot.parse(readable, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
         raise OptionError(f"query: {error}") from error
     except RecursionError:
