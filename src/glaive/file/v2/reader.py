@@ -34,14 +34,7 @@ from glaive.encodings.pages.miniblock import MiniBlockReader, join_files
 from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, join
 from glaive.encodings.registry import open_page
 from glaive.errors import CorruptFileError
-from glaive.file.protocol import (
-    BoundColumn,
-    BoundField,
-    FileColumns,
-    FormatProfile,
-    Proportion,
-    run_fetch,
-)
+from glaive.file.protocol import BoundColumn, BoundField, FileColumns, FormatProfile, Proportion
 from glaive.file.v2.columns import (
     COLUMN_BYTES,
     Column,
@@ -358,10 +351,6 @@ class FieldColumns(BoundField):
         step = self._by_page(len(rows), lambda column: column.take(ascending))
         return and_then(step, partial(_restore, order))
 
-    def take_within(self, segment: int, rows: Int64s) -> pa.Array:
-        """Return ``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
-        return run_fetch(self.reader, self._take_segment(rows, segment))
-
     def _take_segment(self, rows: Int64s, segment: int) -> Fetch[pa.Array] | pa.Array:
         begin = self._cuts[segment]
         if self._flat:
@@ -535,12 +524,11 @@ class _Plan(NamedTuple):
     """How rows in one page of each column are taken.
 
     ``parts`` are the leaves of each column that one call takes with all others. They are empty for
-    a column that is taken ``alone``.
+    a column that is taken alone.
     """
 
     together: RowColumns | None
     parts: Sequence[Sequence[_Part]]
-    alone: Sequence[Callable[[Int64s], pa.Array]]
 
     def is_faster(self, count: int) -> bool:
         """Return whether taking so many rows here is quicker than column by column."""
@@ -584,21 +572,19 @@ class ColumnTakes:
             plan = self._plans.get(pages) or self._plan(pages)
             if plan.together is not None and plan.is_faster(count):
                 taken = take_rows(plan.together, rows)
-        if plan is None:
+        if plan is None or taken is None:
             return [column.take(rows) for column in columns]
-        if taken is None:
-            return [take(rows) for take in plan.alone]
         memory, places = taken.memory, iter(taken.parts)
         shared = len(columns) > 1 and memory.size > _MAX_SHARED_BYTES
         arrays = []
-        for column, parts, take in zip(columns, plan.parts, plan.alone, strict=True):
+        for column, parts in zip(columns, plan.parts, strict=True):
             if parts and parts[0].type is not None:
                 arrays.append(parts[0].array(memory, next(places), count, shared=shared))
             elif parts and isinstance(column, FieldColumns):
                 leaves = [part.leaf(memory, next(places), count, shared=shared) for part in parts]
                 arrays.append(column.finish(count, leaves))
             else:
-                arrays.append(take(rows))
+                arrays.append(column.take(rows))
         return arrays
 
     @property
@@ -623,21 +609,17 @@ class ColumnTakes:
     def _plan(self, pages: tuple[int, ...]) -> _Plan:
         """Return the plan for rows in these pages of the columns that have several."""
         remaining = iter(pages)
-        parts, alone = [], []
+        parts = []
         for number, column in enumerate(self._columns):
             own: list[_Part] = []
-            take = column.take
             if isinstance(column, FieldColumns):
                 page = next(remaining) if len(column.segments) > 2 else len(column.segments) - 2
                 known = self._parts.get((number, page))
                 own = _parts(column, page) if known is None else known
                 self._parts[number, page] = own
-                if page >= 0:
-                    take = partial(column.take_within, page)
             parts.append(own)
-            alone.append(take)
         together = [part.pages for own in parts for part in own]
-        plan = _Plan(RowColumns(together) if together else None, parts, alone)
+        plan = _Plan(RowColumns(together) if together else None, parts)
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()
         self._plans[pages] = plan
