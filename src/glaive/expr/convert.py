@@ -469,12 +469,10 @@ def as_message(message: Message, number: int) -> Message:
     return read_message(values[-1]) if values else {}
 
 
-def as_int(message: Message, number: int, default: int = 0) -> int:
-    """Return the signed integer in a field."""
+def as_int(message: Message, number: int) -> int:
+    """Return the signed integer in a field; 0 if it is absent."""
     values = message.get(number)
-    if not values:
-        return default
-    value = values[-1]
+    value = values[-1] if values else 0
     if not isinstance(value, int):
         raise FilterError("the Substrait bytes are damaged: a number was expected")
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -312,32 +312,22 @@ def map_distinct(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
     return map_rows(kind, compute, encoded.dictionary).take(encoded.indices)
 
 
-def _has_null(key: tuple[Any, ...]) -> bool:
-    return None in key
-
-
-def map_constants(
-    kind: Any,
-    compute: Callable[..., Any],
-    arguments: Sequence[Any],
-    *,
-    unless: Callable[[tuple[Any, ...]], bool] = _has_null,
-) -> Any:
+def map_constants(kind: Any, compute: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Call ``compute(values, *constants)`` once per distinct set of the other arguments.
+
+    The result is null where one of these is.
 
     Parameters
     ----------
     arguments
         The values, and the arguments that ``compute`` takes as constants.
-    unless
-        Function that returns whether the result is null for some constants.
     """
     rows = count_rows(arguments)
     values, *others = arguments
     values = broadcast(values, rows)
     if all(map(is_constant, others)):
         given = tuple(other.as_py() for other in others)
-        return pa.nulls(rows, kind) if unless(given) else compute(values, *given)
+        return pa.nulls(rows, kind) if None in given else compute(values, *given)
     if not rows:
         return pa.nulls(0, kind)
     rows_by_key: dict[tuple[Any, ...], list[int]] = {}
@@ -348,7 +338,7 @@ def map_constants(
     for key, numbers in rows_by_key.items():
         selected = values.take(pa.array(numbers, pa.int64()))
         parts.append(
-            pa.nulls(len(selected), kind) if unless(key) else compute(selected, *key).cast(kind)
+            pa.nulls(len(selected), kind) if None in key else compute(selected, *key).cast(kind)
         )
     order = np.concatenate([np.array(numbers, np.int64) for numbers in rows_by_key.values()])
     return concat_arrays(parts).take(pa.array(np.argsort(order)))

@@ -505,19 +505,14 @@ def folder_texts(folder: str, path: str) -> dict[str, str | None]:
     }
 
 
-def folder_columns(
-    files: Iterable[tuple[str, str]], own: Iterable[str] = ()
-) -> list[pa.Field[Any]]:
+def folder_columns(files: Iterable[tuple[str, str]]) -> list[pa.Field[Any]]:
     """Return the columns in the names of folders.
 
     Parameters
     ----------
     files
         As for :func:`folder_texts`.
-    own
-        Names of columns that the files have.
     """
-    known = {name.lower() for name in own}
     names: dict[str, str] = {}
     kinds: dict[str, set[str]] = {}
     for folder, path in files:
@@ -527,7 +522,6 @@ def folder_columns(
     return [
         pa.field(name, next((made for of, made in _INFERRED if kinds[key] <= of), pa.string()))
         for key, name in names.items()
-        if key not in known
     ]
 
 

@@ -628,11 +628,11 @@ class FsspecStore(ObjectStore):
         except Exception as error:
             raise self.failed(error, self.full(path), doing) from None
 
-    def reading_object(self, path: str, doing: str, ask: Callable[[], T]) -> T:
+    def reading_object(self, path: str, ask: Callable[[], T]) -> T:
         """Return the result of ``ask``, which must raise for a missing object only if it is
         missing.
         """
-        return self.reading(path, doing, lambda: unmask_refusal(ask))
+        return self.reading(path, "read", lambda: unmask_refusal(ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; its first read makes the first request."""
@@ -641,7 +641,7 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        data = self.reading_object(path, "read", lambda: self.system.cat_file(key))
+        data = self.reading_object(path, lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
@@ -877,7 +877,6 @@ class FsspecReader(RemoteReader):
     def _fetch(self, request: ByteRange) -> pa.Buffer:
         data = self._store.reading_object(
             self._relative,
-            "read",
             lambda: self._store.system.cat_file(self._key, start=request.offset, end=request.end),
         )
         return aligned(data, request.offset)

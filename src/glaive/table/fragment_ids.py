@@ -151,9 +151,7 @@ def new_fragments(
     return made
 
 
-def put_fragments(
-    wire: table_pb2.ManifestOutline, fragments: FragmentList, *, raise_ids: bool = True
-) -> None:
+def put_fragments(wire: table_pb2.ManifestOutline, fragments: FragmentList) -> None:
     """Set the fragments of a manifest, sorted by id; raise the highest id."""
     ids, packed = fragments.ids, fragments.packed
     del wire.fragments[:]
@@ -161,7 +159,7 @@ def put_fragments(
         wire.fragments.extend(packed)
     else:
         wire.fragments.extend(packed[at] for at in np.argsort(ids, kind="stable").tolist())
-    if len(ids) and raise_ids:
+    if len(ids):
         _raise_to(wire, int(ids.max()))
 
 

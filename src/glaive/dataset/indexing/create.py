@@ -560,12 +560,7 @@ def create_index(
 
 
 def create_segment(
-    dataset: OpenedVersion,
-    task: IndexTask,
-    *,
-    replaces: bool = False,
-    train: bool = True,
-    progress: ProgressCallback | None = None,
+    dataset: OpenedVersion, task: IndexTask, *, replaces: bool, train: bool
 ) -> Index:
     """Write one segment for a later commit."""
     _replaced(dataset.manifest, task, replaces=replaces)
@@ -574,7 +569,7 @@ def create_segment(
         task = replace(task, parameters={**task.parameters, "skip_transpose": True})
     if not train:
         task = replace(task, fragment_ids=())
-    return Index.from_wire(_build_with_progress(dataset, task, progress))
+    return Index.from_wire(_build_with_progress(dataset, task, None))
 
 
 def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:

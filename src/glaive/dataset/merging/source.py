@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import inverse_permutation, spread
+from glaive.arrow.build import offset_bits
 from glaive.arrow.chunked import (
     BATCH_BYTES,
     coalesced,
@@ -658,19 +659,12 @@ def _is_byte_string(data_type: pa.DataType) -> bool:
         or types.is_decimal(data_type)
         or types.is_interval(data_type)
     )
-    return bool(_offset_bits(data_type) or wide)
-
-
-def _offset_bits(data_type: pa.DataType) -> int:
-    types = pa.types
-    if types.is_string(data_type) or types.is_binary(data_type):
-        return 32
-    return 64 if types.is_large_string(data_type) or types.is_large_binary(data_type) else 0
+    return bool(offset_bits(data_type) or wide)
 
 
 def _strings_of(array: Any) -> Strings:
     """Return the values as byte strings."""
-    bits = _offset_bits(array.type)
+    bits = offset_bits(array.type)
     if not len(array):
         return Strings(as_buffer(np.zeros(1, np.int64)), 64, _EMPTY)
     buffers = array.buffers()
