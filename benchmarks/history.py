@@ -40,8 +40,9 @@ NOTES = {
     "scans": "Read one column, or all columns (`table`), into an Arrow table.",
     "nested": "Read one column of lists, structs or maps into an Arrow table.",
     "stored": "Read columns with a chosen compression, and files of the formats 2.0 and 0.1.",
-    "streams": "Read an opened dataset batch by batch.",    "queries": "Read the rows that pass a filter, or all rows (`scan`). `1 %` and `0.1 %` are the "
-    "shares of rows that pass; `3 % deleted` is the share of deleted rows.",
+    "streams": "Read an opened dataset batch by batch.",
+    "queries": "Read the rows that pass a filter, or all rows (`scan`). `1 %` and `0.1 %` are "
+    "the shares of rows that pass; `3 % deleted` is the share of deleted rows.",
     "search": "Search with an index over numbers or texts; `build` rows build the index. `point` "
     "looks for one value, and `in 10` for ten values.",
     "takes": "Read rows at random positions; the number says how many rows.",
