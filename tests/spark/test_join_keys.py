@@ -195,6 +195,20 @@ def test_planner_knows_how_many_rows_pass(spark: SparkSession, tmp_path: Path) -
     assert "c1 among 100 keys of w" in row[0]
 
 
+def test_days_that_spark_merges_are_no_keys(spark: SparkSession, tmp_path: Path) -> None:
+    days = [date(1582, 10, 15), date(1582, 10, 10), *[DAY] * 8]
+    glaive.write_dataset(pa.table({"day": days}), tmp_path / "t.lance")
+    table = {"t": str(tmp_path / "t.lance")}
+    query = "select a.day from t a join t b on a.day = b.day where a.day < date '1600-01-01'"
+
+    spark.conf.set("spark.glaive.joinKeys", "false")
+    expected = glaive.spark.sql(spark, query, **table).collect()
+    spark.conf.unset("spark.glaive.joinKeys")
+
+    assert glaive.spark.sql(spark, query, **table).collect() == expected
+    assert _read(spark, query, table) == []
+
+
 def test_a_scan_with_keys_reads_fewer_bytes_of_a_clustered_table(tmp_path: Path) -> None:
     numbers = np.random.default_rng(1).integers(0, 1 << 60, 1_000_000)
     table = pa.table({"k": pa.array(range(1_000_000), pa.int64()), "x": numbers})

@@ -41,6 +41,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from glaive.arrow.conditions import IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.field import quoted_name
 from glaive.spark.api import cluster_cores, is_connect, is_set, read
@@ -478,7 +479,7 @@ def grouped_frame(
         ``None`` if Spark must aggregate all rows: the answer might differ, or the session
         disables it.
     """
-    wanted = (spark.conf.get(AGGREGATE_SETTING, "true") or "").lower() != "false"
+    wanted = is_set(spark, AGGREGATE_SETTING, "true")
     if not wanted or not use.decided or is_connect(spark) or dataset.count_rows() > MAX_ROWS:
         return None
     span = select_span(query, use.table)
@@ -570,6 +571,9 @@ FEW_KEYS = 10_000
 MIN_FACTOR = 4
 """Minimum rows of the large side per row of the small side."""
 
+MERGED_DAYS = pa.array(range(-141_437, -141_426), pa.int32()).cast(pa.date32())
+"""The days from 1582-10-05 to 1582-10-15: for Spark they are one day."""
+
 MAX_SEARCHED_BYTES = 64 << 20
 """Maximum bytes of columns that the driver reads for a count, or for keys."""
 
@@ -629,7 +633,8 @@ class Side:
         if not exact and not types.is_string(kind) and not types.is_large_string(kind):
             return None
         values = found.unique().drop_null()
-        return values if values.nbytes <= MAX_KEY_BYTES else None
+        merged = types.is_date32(kind) and IsOneOf(MERGED_DAYS).mask(values).true_count
+        return None if merged or values.nbytes > MAX_KEY_BYTES else values
 
 
 def _sides(
@@ -640,7 +645,7 @@ def _sides(
 ) -> list[Side]:
     """Return the tables of a query, with the keys of smaller tables that they join."""
     sides = [Side(use, sources[use.name]) for use in uses]
-    wanted = (spark.conf.get(JOIN_SETTING, "true") or "").lower() != "false"
+    wanted = is_set(spark, JOIN_SETTING, "true")
     waiting = {at for link in linked for at in (link.source, link.target)} if wanted else set()
     waiting = {at for at in waiting if not _is_searched(sides[at].source[0])}
     for at in waiting:
