@@ -26,7 +26,6 @@ from glaive.kernels.bitpack import (
     unpack_out_of_line,
 )
 from glaive.kernels.levels import LevelEncoding, unpack_level_bits
-from glaive.types import as_array
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)
@@ -140,29 +139,6 @@ def test_chunks_may_be_cut_short_anywhere(word_bits: int, counts: list[int], tie
         back = unpack_inline(data, starts, sizes, np.array(counts, np.int64), word_bits, "test")
     used = [values[1024 * i : 1024 * i + n] for i, n in enumerate(counts)]
     assert back.to_pybytes() == b"".join(part.tobytes() for part in used)
-
-
-def test_values_are_unpacked_into_a_given_buffer() -> None:
-    values = words(3000, 32, seed=1)
-    data, starts, sizes = pack(values)
-    for tier in TIERS:
-        out = pa.allocate_buffer(12_000 + 16)
-        as_array(out)[:] = 0xEE
-        with force_tier(tier):
-            unpack_inline(data, starts, sizes, inline_counts(3000), 32, "test", out, 8)
-        assert out.to_pybytes() == b"\xee" * 8 + values.tobytes() + b"\xee" * 8
-        with pytest.raises(ValueError, match="do not fit"):
-            unpack_inline(data, starts, sizes, inline_counts(3000), 32, "test", out, 17)
-
-
-@pytest.mark.parametrize("word_bits", WORDS)
-def test_memory_that_is_asked_for_behind_the_last_block_stays_as_it_is(word_bits: int) -> None:
-    values = words(2048, word_bits, seed=word_bits)
-    data, starts, sizes = pack(values)
-    out = pa.allocate_buffer(2 * values.nbytes)
-    as_array(out)[:] = 0xEE
-    unpack_inline(data, starts, sizes, inline_counts(2048), word_bits, "test", out)
-    assert out.to_pybytes() == values.tobytes() + b"\xee" * values.nbytes
 
 
 @given(

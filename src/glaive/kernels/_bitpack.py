@@ -8,15 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import outside
-from glaive.types import Flags, Int64s, allocate
+from glaive.types import Int64s
 
 BLOCK = 1024
-
-
-def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> Flags:
-    """Return whether the last, partial block of each count is packed (otherwise raw words)."""
-    return (tails > 0) & (width * (BLOCK - tails) < (word_bits - width) * tails)
 
 
 # --- Checks of the wrappers of ``glaive.kernels.bitpack``, and their errors -------------
@@ -31,7 +25,7 @@ MAX_VALUES = 1 << 56
 def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
     """Return the bytes of out-of-line blocks with these counts of values."""
     tails = counts & (BLOCK - 1)
-    packed = tail_is_packed(tails, word_bits, width)
+    packed = (tails > 0) & (width * (BLOCK - tails) < (word_bits - width) * tails)
     blocks = (counts >> 10) + packed
     return blocks * (width * BLOCK_BYTES_PER_BIT) + np.where(packed, 0, tails * (word_bits // 8))
 
@@ -43,8 +37,8 @@ def check_word_bits(word_bits: int) -> None:
 
 def aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
     check_word_bits(word_bits)
-    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
-    if any(len(array) != len(result[0]) for array in result):
+    result = tuple([np.ascontiguousarray(array, np.int64) for array in arrays])
+    if len(set(map(len, result))) > 1:
         raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
     return result
 
@@ -53,14 +47,6 @@ def check_values(values: pa.Buffer, count: int, word_bits: int) -> None:
     check_word_bits(word_bits)
     if not 0 <= count * word_bits // 8 <= values.size:
         raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
-
-
-def target_of(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
-    if out is None:
-        return allocate(size)
-    if not out.is_mutable or offset < 0 or offset > out.size - size:
-        raise ValueError(f"{size} bytes do not fit at {offset} of a buffer of {out.size} bytes")
-    return out.slice(offset, size)
 
 
 def total_values(counts: Int64s, limit: int, where: object) -> int:
@@ -74,43 +60,6 @@ def total_values(counts: Int64s, limit: int, where: object) -> int:
             where=where,
         )
     return total
-
-
-def check_blocks(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    width: int,
-    where: object,
-) -> None:
-    if not 0 <= width <= word_bits:
-        raise CorruptFileError(
-            "width of bit-packed values",
-            expected=f"0 to {word_bits} bits",
-            found=f"{width} bits",
-            where=where,
-        )
-    expected = out_of_line_sizes(counts, word_bits, width)
-    good = ~outside(starts, sizes, data.size) & (counts >= 0) & (sizes == expected)
-    if not good.all():
-        i = int(np.argmin(good))
-        raise CorruptFileError(
-            "bit-packed block",
-            expected=f"{expected[i]} bytes for {counts[i]} values of {width} bits",
-            found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
-            where=where,
-        )
-    # Blocks of width 0 take zero bytes for any number of values: the sum of counts may wrap.
-    values = float(counts.sum(dtype=np.float64))
-    if values > MAX_VALUES:
-        raise CorruptFileError(
-            "bit-packed blocks",
-            expected=f"at most {MAX_VALUES} values",
-            found=f"about {values:.3g}",
-            where=where,
-        )
 
 
 def damaged_inline(

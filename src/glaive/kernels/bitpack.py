@@ -22,14 +22,7 @@ from glaive.types import Int64s, UInt8s, allocate, as_array
 
 
 def unpack_inline(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    where: object,
-    out: pa.Buffer | None = None,
-    offset: int = 0,
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, word_bits: int, where: object
 ) -> pa.Buffer:
     """Unpack the first ``counts[i]`` ≤ 1,024 values of every inline chunk, back to back.
 
@@ -43,8 +36,6 @@ def unpack_inline(
         Width of a value: 8, 16, 32 or 64.
     where
         File, column and page, for messages.
-    out, offset
-        The memory for the result: ``out`` from byte ``offset`` on; a new buffer by default.
 
     Raises
     ------
@@ -54,7 +45,7 @@ def unpack_inline(
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     total = checks.total_values(counts, BLOCK * len(counts), where)
-    target = checks.target_of(out, offset, total * word_bits // 8)
+    target = allocate(total * word_bits // 8)
     scratch = pa.allocate_buffer(BLOCK * 8)
     bad = bitpack_loops.unpack_inline(
         address(data), data.size, address(starts), address(sizes), address(counts),
@@ -111,6 +102,40 @@ def take_inline(
     return target
 
 
+def check_blocks(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    width: int,
+    where: object,
+) -> int:
+    """Return the values of all blocks, after a check that each has the size of its values."""
+    if not 0 <= width <= word_bits:
+        raise CorruptFileError(
+            "width of bit-packed values",
+            expected=f"0 to {word_bits} bits",
+            found=f"{width} bits",
+            where=where,
+        )
+    total: int = bitpack_loops.block_values(
+        data.size, address(starts), address(sizes), address(counts), len(starts), word_bits, width,
+        checks.MAX_VALUES,
+    )  # fmt: skip
+    if total >= 0:
+        return total
+    i = -1 - total
+    expected = out_of_line_sizes(counts[i : i + 1], word_bits, width).item()
+    raise CorruptFileError(
+        "bit-packed block",
+        expected=f"{expected} bytes for {counts[i]} values of {width} bits, at most "
+        f"{checks.MAX_VALUES} in all blocks",
+        found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
+        where=where,
+    )
+
+
 def unpack_out_of_line(
     data: pa.Buffer,
     starts: Int64s,
@@ -119,14 +144,12 @@ def unpack_out_of_line(
     word_bits: int,
     width: int,
     where: object,
-    out: pa.Buffer | None = None,
-    offset: int = 0,
 ) -> pa.Buffer:
     """Unpack the ``counts[i]`` values of every out-of-line block, back to back.
 
     Parameters
     ----------
-    data, starts, sizes, counts, word_bits, where, out, offset
+    data, starts, sizes, counts, word_bits, where
         As for :func:`unpack_inline`.
     width
         Packed bits per value. With 0, a small ``data`` allows a result of any size: bound
@@ -138,9 +161,8 @@ def unpack_out_of_line(
         A block lies outside ``data``, or its size contradicts its count.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
-    checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
-    total = int(counts.sum())
-    target = checks.target_of(out, offset, total * word_bits // 8)
+    total = check_blocks(data, starts, sizes, counts, word_bits, width, where)
+    target = allocate(total * word_bits // 8)
     scratch = pa.allocate_buffer(BLOCK * 8)
     bitpack_loops.unpack_out_of_line(
         address(data), address(starts), address(counts), len(starts), word_bits, width,

@@ -103,6 +103,37 @@ def parse_headers(
     return ChunkHeaders(levels, buffer_starts, buffer_sizes)
 
 
+MAX_CHUNK_VALUES = 1 << 15
+"""Maximum values of a chunk, unless it has more bits."""
+
+
+def read_words(
+    words: pa.Buffer, word_bytes: int, chunks: Int64s, starts: Int64s, sizes: Int64s, items: Int64s
+) -> tuple[int, Int64s, Int64s, Int64s, Int64s]:
+    """Read the chunk words of pages, back to back, of 2 or 4 bytes each.
+
+    Page i has ``chunks[i]`` ≥ 1 chunks from byte ``starts[i]`` on, of ``sizes[i]`` bytes and
+    ``items[i]`` values in all. Return shift, offsets, sizes, firsts and counts of ``ChunkTable``;
+    shift is -2 - p if page p is damaged.
+    """
+    total = int(chunks.sum())
+    if total * word_bytes > words.size or int(chunks.min()) < 1:
+        raise ValueError(f"{total} chunk words in {words.size} bytes")
+    memory = as_array(allocate(8 * (4 * total + 2)), np.int64)
+    offsets, firsts = memory[: total + 1], memory[total + 1 : 2 * total + 2]
+    held, counts = memory[2 * total + 2 : 3 * total + 2], memory[3 * total + 2 :]
+    chunks, starts, sizes, items = [
+        np.ascontiguousarray(each, np.int64) for each in (chunks, starts, sizes, items)
+    ]
+    shift = chunks_loops.read_words(
+        words=address(words), word_bytes=word_bytes, pages=len(chunks), chunks=address(chunks),
+        page_starts=address(starts), page_sizes=address(sizes), items=address(items),
+        max_values=MAX_CHUNK_VALUES, offsets=address(offsets), sizes=address(held),
+        firsts=address(firsts), counts=address(counts),
+    )  # fmt: skip
+    return shift, offsets, held, firsts, counts
+
+
 def count_levels(
     rep: UInt16s | None,
     definition: UInt16s | None,

@@ -17,6 +17,7 @@ from glaive.dataclass import NamedTuple
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits, given
 from glaive.kernels._bitpack import BLOCK
+from glaive.kernels.bitpack import check_blocks
 from glaive.kernels.native import levels as levels_loops
 from glaive.kernels.runs import check_runs, wrong_sum
 from glaive.types import Int64s, UInt16s, allocate, as_array
@@ -182,8 +183,7 @@ def unpack_level_bits(
         width = LEVEL_BITS if encoding == "flat" else width
         if 1 < width < LEVEL_BITS:
             return None
-        checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
-        total = int(counts.sum())
+        total = check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
     target = allocate_bits(total)
     nulls = np.zeros(1, np.int64)
     if encoding == "inline":

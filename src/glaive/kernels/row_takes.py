@@ -361,8 +361,6 @@ def locate_values(
     chunks, wanted = len(firsts) - 1, len(values)
     if not wanted:
         return LocatedValues(values, values, values)
-    if int(values.min()) < 0 or int(values.max()) >= firsts[-1]:
-        raise RowIndexError(f"values {values.min()}..{values.max()} of {firsts[-1]} in all")
     if wanted * _MARKED_CHUNKS_PER_VALUE < chunks:
         return _locate_numpy(values, firsts)
     if shift < 0:  # each chunk is searched for as if it were a page
@@ -381,10 +379,18 @@ def locate_values(
         firsts=address(firsts), chunks=chunks, numbers=base + 8 * (2 * wanted + chunks + 1),
         slots=base, places=base + 8 * wanted, ids=base + 16 * wanted,
     )  # fmt: skip
+    if used < 0:
+        raise _beyond(values, firsts)
     return LocatedValues(ids[:used], slots, places)
 
 
 def _locate_numpy(values: Int64s, firsts: Int64s) -> LocatedValues:
+    if int(values.min()) < 0 or int(values.max()) >= firsts[-1]:
+        raise _beyond(values, firsts)
     chunk = firsts[1:-1].searchsorted(values, "right")
     ids, slots = np.unique(chunk, return_inverse=True)
     return LocatedValues(ids, slots, values - firsts[chunk])
+
+
+def _beyond(values: Int64s, firsts: Int64s) -> RowIndexError:
+    return RowIndexError(f"values {values.min()}..{values.max()} of {firsts[-1]} in all")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import outside
-from glaive.kernels._bitpack import BLOCK, tail_is_packed
+from glaive.kernels._bitpack import BLOCK
 from glaive.types import Flags, Int64s, UInt8s, as_array
 
 Words = NDArray[Any]
@@ -139,7 +139,7 @@ def unpack_out_of_line(
     dtype, memory, out, done = _dtype(word_bits), as_array(data), target.view(_dtype(word_bits)), 0
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
         tail = count & (BLOCK - 1)
-        packed = bool(tail_is_packed(np.array([tail]), word_bits, width)[0])
+        packed = tail > 0 and width * (BLOCK - tail) < (word_bits - width) * tail
         values = count if packed else count - tail
         blocks = -(-values // BLOCK)
         end = start + blocks * width * 128
@@ -181,7 +181,7 @@ def pack_out_of_line(
     at = done = 0
     for count in counts.tolist():
         tail = count & (BLOCK - 1)
-        packed = bool(tail_is_packed(np.array([tail]), word_bits, width)[0])
+        packed = tail > 0 and width * (BLOCK - tail) < (word_bits - width) * tail
         block_values = count if packed else count - tail
         padded = np.zeros((-(-block_values // BLOCK), BLOCK), dtype)
         padded.reshape(-1)[:block_values] = words[done : done + block_values]
@@ -190,8 +190,3 @@ def pack_out_of_line(
         size = block.size * block.itemsize
         target[at : at + size] = block.view(np.uint8)
         at, done = at + size, done + count
-
-
-def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> UInt8s:
-    """The bytes of a target as a writable array; a slice of a buffer cannot be written."""
-    return as_array(part) if out is None else as_array(out)[offset : offset + part.size]

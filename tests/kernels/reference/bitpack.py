@@ -9,25 +9,18 @@ from tests.kernels.reference import _bitpack as reference
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._bitpack import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
+from glaive.kernels.bitpack import check_blocks
 from glaive.types import Int64s, UInt8s, allocate, as_array
 
 
 def unpack_inline(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    where: object,
-    out: pa.Buffer | None = None,
-    offset: int = 0,
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, word_bits: int, where: object
 ) -> pa.Buffer:
     """Unpack the first ``counts[i]`` ≤ 1,024 values of every inline chunk, back to back."""
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     total = checks.total_values(counts, BLOCK * len(counts), where)
-    target = checks.target_of(out, offset, total * word_bits // 8)
-    into = reference.writable(target, out, offset)
-    bad = reference.unpack_inline(data, starts, sizes, counts, word_bits, into)
+    target = allocate(total * word_bits // 8)
+    bad = reference.unpack_inline(data, starts, sizes, counts, word_bits, as_array(target))
     if bad >= 0:
         raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
@@ -69,16 +62,12 @@ def unpack_out_of_line(
     word_bits: int,
     width: int,
     where: object,
-    out: pa.Buffer | None = None,
-    offset: int = 0,
 ) -> pa.Buffer:
     """Unpack the ``counts[i]`` values of every out-of-line block, back to back."""
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
-    checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
-    total = int(counts.sum())
-    target = checks.target_of(out, offset, total * word_bits // 8)
-    into = reference.writable(target, out, offset)
-    reference.unpack_out_of_line(data, starts, counts, word_bits, width, into)
+    total = check_blocks(data, starts, sizes, counts, word_bits, width, where)
+    target = allocate(total * word_bits // 8)
+    reference.unpack_out_of_line(data, starts, counts, word_bits, width, as_array(target))
     return target
 
 

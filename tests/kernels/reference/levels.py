@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack as checks
 from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import unpack_inline, unpack_out_of_line
+from glaive.kernels.bitpack import check_blocks, unpack_inline, unpack_out_of_line
 from glaive.kernels.flat import join_bits
 from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, ListLayer
 from glaive.kernels.runs import expand_runs
@@ -122,7 +122,7 @@ def unpack_level_bits(
         width = LEVEL_BITS if encoding == "flat" else width
         if 1 < width < LEVEL_BITS:
             return None
-        checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
+        check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
     if encoding == "inline":
         words = unpack_inline(data, starts, sizes, counts, LEVEL_BITS, where)
     elif encoding == "flat":

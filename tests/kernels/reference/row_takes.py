@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.errors import RowIndexError
 from glaive.kernels.row_takes import LocatedValues, _locate_numpy
 from glaive.types import Int64s
 
@@ -18,6 +17,4 @@ def locate_values(
     _chunks, wanted = len(firsts) - 1, len(values)
     if not wanted:
         return LocatedValues(values, values, values)
-    if int(values.min()) < 0 or int(values.max()) >= firsts[-1]:
-        raise RowIndexError(f"values {values.min()}..{values.max()} of {firsts[-1]} in all")
     return _locate_numpy(values, firsts)

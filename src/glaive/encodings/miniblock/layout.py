@@ -15,6 +15,7 @@ from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.kernels.chunks import read_words
 from glaive.kernels.levels import count_starts
 from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_array
 
@@ -31,15 +32,8 @@ from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_a
 #
 # Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 
-MAX_CHUNK_VALUES = 1 << 15
-"""Maximum values of a chunk."""
-
 MAX_CHUNK_LEVELS = (1 << 16) - 1
 """Maximum levels of a chunk: their number has 16 bits."""
-
-_SINGLE_CHUNK_SHIFT = 62
-
-Border = slice | Int64s
 
 
 class RowIndex(NamedTuple):
@@ -97,9 +91,9 @@ class ChunkTable:
     ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
 
     ``shift`` is the power of two of the values in every chunk but the last of a page, or -1 when
-    they differ. With a single chunk it is larger than any value number. ``pages`` is ``None`` for
-    one page. For several it has the number of each page's first chunk, and the number of all chunks
-    at the end. ``rows`` is ``None`` without repetition: then rows are values.
+    they differ. If each page has a single chunk, it is larger than any value number. ``pages`` is
+    ``None`` for one page. For several it has the number of each page's first chunk, and the number
+    of all chunks at the end. ``rows`` is ``None`` without repetition: then rows are values.
     """
 
     offsets: Int64s
@@ -114,21 +108,6 @@ class ChunkTable:
     def chunks(self) -> int:
         """Number of chunks."""
         return len(self.sizes)
-
-    def find(self, values: Int64s) -> Int64s:
-        """Return the chunk that holds each value number."""
-        chunk: Int64s
-        if self.shift >= 0 and self.pages is None:
-            chunk = np.minimum(values >> self.shift, self.chunks - 1)
-        elif self.shift >= 0 and self.pages is not None:
-            # A few numbers to search, instead of one for every chunk.
-            starts = self.firsts[self.pages]
-            page = starts[1:-1].searchsorted(values, "right")
-            chunk = self.pages[page] + ((values - starts[page]) >> self.shift)
-            np.minimum(chunk, self.pages[page + 1] - 1, out=chunk)
-        else:
-            chunk = self.firsts[1:-1].searchsorted(values, "right")
-        return chunk
 
     def ranges_of(self, ids: slice | Int64s, base: int) -> list[ByteRange]:
         """Return the bytes of ascending chunks in a file where the first one begins at ``base``."""
@@ -181,52 +160,28 @@ class ChunkTable:
                 expected = f"a multiple of {word_bytes} bytes"
                 found = f"{pages.word_sizes[at]} bytes"
             raise pages.wrong("chunk words", at, expected, found)
-        table = as_array(words, f"<u{word_bytes}").astype(np.int64)
-        first, last, after = _borders(chunks)
-        logs = table & 15
-        sizes = ((table >> 4) + 1) << 3
-        offsets = _sums(sizes)
-        held = offsets[after] - offsets[first]
-        counts = np.left_shift(1, logs)
-        firsts = _sums(counts)
-        before = firsts[after] - firsts[first] - counts[last]
-        remaining = pages.num_items - before
-        good = (held == pages.sizes) & (remaining >= 0)
-        good &= remaining <= np.maximum(MAX_CHUNK_VALUES, 8 * sizes[last])
-        good &= (logs[last] == 0) | (counts[last] == remaining)
-        # All chunks but the last of a page say how many values they have.
-        unstated = len(logs) - np.count_nonzero(logs)
-        if not good.all() or unstated > np.count_nonzero(logs[last] == 0):
-            logs[last] = 1
-            at = int(np.argmin(good & np.logical_and.reduceat(logs > 0, chunks.cumsum() - chunks)))
-            expected, found = f"chunks of {pages.sizes[at]} bytes in all", f"{held[at]} bytes"
-            if held[at] == pages.sizes[at]:
-                expected = f"{pages.num_items[at]} values in chunks of 2, 4, … 32768, the rest in "
-                expected += "the last"
-                found = f"{before[at]} values before the last of {chunks[at]} chunks"
-            raise pages.wrong("chunk words", at, expected, found)
-        counts[last] = remaining
-        counts.cumsum(out=firsts[1:])
+        shift, offsets, sizes, firsts, counts = read_words(
+            words, word_bytes, chunks, pages.starts, pages.sizes, pages.num_items
+        )
+        if shift < -1:
+            raise _wrong_words(words, word_bytes, pages, chunks, -2 - shift)
         rows = None if index is None else _row_index(index, chunks, pages)
-        if len(chunks) > 1:
-            offsets[:-1] += (pages.starts - offsets[first]).repeat(chunks)
-            offsets[-1] = offsets[-2] + sizes[-1]
-            logs[last] = logs[0]
-            shift = int(logs[0]) if chunks[0] > 1 and (logs == logs[0]).all() else -1
-            borders = np.append(0, chunks.cumsum())
-            return cls(offsets, sizes, firsts, counts, shift, rows, borders)
-        shift = _SINGLE_CHUNK_SHIFT
-        if len(table) > 1:
-            shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1
-        return cls(offsets + pages.starts, sizes, firsts, counts, shift, rows)
+        borders = np.append(0, chunks.cumsum()) if len(chunks) > 1 else None
+        return cls(offsets, sizes, firsts, counts, shift, rows, borders)
 
 
-def _borders(chunks: Int64s) -> tuple[Border, Border, Border]:
-    """Return the first and last chunk of each page, and the one after it; slices for one page."""
-    if len(chunks) == 1:
-        return slice(0, 1), slice(-1, None), slice(-1, None)
-    after = chunks.cumsum()
-    return after - chunks, after - 1, after
+def _wrong_words(
+    words: pa.Buffer, word_bytes: int, pages: PageClaims, chunks: Int64s, at: int
+) -> CorruptFileError:
+    """Return the error for the chunk words of a page."""
+    first = int(chunks[:at].sum())
+    table = as_array(words, f"<u{word_bytes}").astype(np.int64)[first : first + int(chunks[at])]
+    held, before = int(((table >> 4) + 1).sum()) << 3, int((1 << (table[:-1] & 15)).sum())
+    expected, found = f"chunks of {pages.sizes[at]} bytes in all", f"{held} bytes"
+    if held == pages.sizes[at]:
+        expected = f"{pages.num_items[at]} values in chunks of 2, 4, … 32768, the rest in the last"
+        found = f"{before} values before the last of {chunks[at]} chunks"
+    return pages.wrong("chunk words", at, expected, found)
 
 
 def _sums(numbers: Int64s) -> Int64s:

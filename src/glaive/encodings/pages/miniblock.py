@@ -335,8 +335,7 @@ class MiniBlockReader(PageReader):
         if table.rows is not None:
             ids = locate_rows(rows, table.rows.starts, table.rows.enters).ids
         else:
-            chunks = table.find(rows)
-            ids = chunks[np.flatnonzero(np.diff(chunks, prepend=-1))]
+            ids = locate_values(rows, table.firsts, table.pages, table.shift).ids
         return np.stack([at_hand[1].address + table.offsets[ids], table.sizes[ids]], axis=1)
 
     @property

@@ -201,6 +201,31 @@ def tail_is_packed(tail: int, word_bits: int, width: int) -> bool:
 
 
 @kernel
+def block_values(
+    data_size: int, starts: int, sizes: int, counts: int, blocks: int, word_bits: int, width: int,
+    limit: int,
+) -> int:  # fmt: skip
+    """Return the values of all out-of-line blocks, at most ``limit``; -1 - i if block i is bad."""
+    total = np.int64(0)
+    for i in range(blocks):
+        start = load_i64(starts + i * 8)
+        size = load_i64(sizes + i * 8)
+        count = load_i64(counts + i * 8)
+        if start < 0 or size < 0 or size > data_size or start > data_size - size:
+            return -1 - i
+        if count < 0 or count > limit - total:
+            return -1 - i
+        tail = count & (BLOCK - 1)
+        packed, raw = count >> 10, tail * (word_bits >> 3)
+        if tail_is_packed(tail, word_bits, width):
+            packed, raw = packed + 1, 0
+        if size != packed * width * 128 + raw:
+            return -1 - i
+        total += count
+    return total
+
+
+@kernel
 def unpack_out_of_line(
     data: int, starts: int, counts: int, blocks: int, word_bits: int, width: int, target: int,
     scratch: int,

@@ -30,6 +30,50 @@ def load_size(address: int, width: int) -> np.int64:
 
 
 @kernel
+def read_words(
+    words: int, word_bytes: int, pages: int, chunks: int, page_starts: int, page_sizes: int,
+    items: int, max_values: int, offsets: int, sizes: int, firsts: int, counts: int,
+) -> int:  # fmt: skip
+    """Read the chunk words of pages; return the shift of all their chunks, or -2 - p if p is bad.
+
+    The shift is 62 where all pages have one chunk, and -1 where chunks differ.
+    """
+    shift, at, first = np.int64(62), np.int64(0), np.int64(0)
+    for page in range(pages):
+        offset = np.int64(0)
+        left = load_i64(items + 8 * page)
+        start, size = load_i64(page_starts + 8 * page), load_i64(page_sizes + 8 * page)
+        last = at + load_i64(chunks + 8 * page) - 1
+        while at <= last:
+            word = load_size(words + word_bytes * at, word_bytes)
+            held, log = ((word >> 4) + 1) << 3, word & 15
+            count = np.int64(1) << log
+            if at == last:
+                if left > max(max_values, 8 * held) or (log > 0 and count != left):
+                    return -2 - page
+                count = left
+            elif log == 0:
+                return -2 - page
+            elif shift != log:
+                shift = log if shift == 62 else np.int64(-1)
+            left -= count
+            if left < 0 or count < 0:
+                return -2 - page
+            store_u64(offsets + 8 * at, start + offset)
+            store_u64(sizes + 8 * at, held)
+            store_u64(firsts + 8 * at, first)
+            store_u64(counts + 8 * at, count)
+            offset += held
+            first += count
+            at += 1
+        if offset != size:
+            return -2 - page
+        store_u64(offsets + 8 * at, start + size)
+    store_u64(firsts + 8 * at, first)
+    return shift
+
+
+@kernel
 def parse_headers(
     data: int, starts: int, sizes: int, chunks: int, level_buffers: int, value_buffers: int,
     value_width: int, levels_out: int, starts_out: int, sizes_out: int,

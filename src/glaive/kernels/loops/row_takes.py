@@ -508,7 +508,7 @@ def locate_values(
     values: int, wanted: int, starts: int, first_chunks: int, pages: int, shift: int, firsts: int,
     chunks: int, numbers: int, slots: int, places: int, ids: int,
 ) -> int:  # fmt: skip
-    """Find the chunk of each value; return how many chunks hold any of them.
+    """Find the chunk of each value; return how many chunks hold any, -1 if a value is beyond all.
 
     Page p begins with value ``starts[p]`` and chunk ``first_chunks[p]``; its chunks have
     ``1 << shift`` values each, or more in the last. ``numbers`` has room for a word per chunk.
@@ -517,8 +517,11 @@ def locate_values(
     """
     for chunk in range(chunks):
         store_u64(numbers + 8 * chunk, 0)
+    end = load_i64(firsts + 8 * chunks)
     for i in range(wanted):
         value = load_i64(values + 8 * i)
+        if value < 0 or value >= end:
+            return np.int64(-1)
         # The last page that begins with a value of at most this one: no branch to mispredict.
         page = np.int64(0)
         left = np.int64(pages)
