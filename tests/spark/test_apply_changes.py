@@ -37,7 +37,8 @@ def empty(spark: SparkSession, uri: str, scd: int = 1) -> LanceTable:
 
 def rows(uri: str, *columns: str) -> list[tuple[Any, ...]]:
     table = lance.dataset(uri).to_table(columns=list(columns))
-    return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
+    found = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
 def random_changes(seed: int, keys: int = 6, count: int = 40) -> list[Change]:
@@ -119,6 +120,15 @@ def test_a_history_keeps_all_values_in_whatever_order_they_come(
     found = glaive.dataset(uri).to_table().sort_by([("id", "ascending"), ("ts", "ascending")])
     columns = ("id", "valid_from", "valid_to", "is_current", "name", "n")
     assert [tuple(row[name] for name in columns) for row in found.to_pylist()] == history(changes)
+
+
+def test_rows_without_a_start_stay_as_they_are(spark: SparkSession, uri: str) -> None:
+    table = empty(spark, uri, scd=2)
+    glaive.dataset(uri).insert({"id": [1], "ts": [0], "name": ["old"]})
+    for at in (1, 2):
+        table.applyChanges(feed(spark, [(1, at, "u", "new", at)]), "id", "ts", "op = 'd'", scd=2)
+    found = rows(uri, "name", "valid_from", "valid_to", "is_current")
+    assert found == [("new", 1, 2, False), ("new", 2, None, True), ("old", None, None, None)]
 
 
 def test_a_delete_wins_over_a_change_with_its_sequence(spark: SparkSession, tmp_path: Path) -> None:
