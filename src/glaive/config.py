@@ -95,7 +95,7 @@ class Settings:
     fsync
         ``GLAIVE_FSYNC``: ``1`` to force data, manifest and directory to disk in a commit.
     io_concurrency
-        ``GLAIVE_IO_CONCURRENCY``: concurrent requests per scan on object stores, at most 1024.
+        ``GLAIVE_IO_CONCURRENCY``: concurrent requests per dataset on object stores, at most 1024.
     memory_limit
         ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
         ``2GB``; larger sources are written to a temporary file. The default is 2 GiB, at most a
