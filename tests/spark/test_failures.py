@@ -99,34 +99,6 @@ def test_the_original_is_kept_as_the_cause() -> None:
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
-def test_a_path_spark_does_not_find_is_named() -> None:
-    text = "[PATH_NOT_FOUND] Path does not exist: file:/a.b/c.csv. SQLSTATE: 42K03"
-
-    with (
-        pytest.raises(NotFoundError, match=r"file:/a\.b/c\.csv does not exist"),
-        as_glaive_errors(),
-    ):
-        raise RuntimeError(text)
-
-
-def test_a_record_that_spark_cannot_parse_is_shown_with_its_file() -> None:
-    text = """An error occurred while calling o81.save.
-: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading \
-file file:///in/a.csv.  SQLSTATE: KD001
-\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(Errors.scala:1)
-Caused by: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] \
-Malformed records are detected in record parsing: [2,null].
-Caused by: org.apache.spark.SparkRuntimeException: [MALFORMED_CSV_RECORD] Malformed CSV record: \
-2 SQLSTATE: KD000
-"""
-
-    with (
-        pytest.raises(SchemaError, match=r"file:///in/a\.csv: a record .*: 2\. .*DROPMALFORMED"),
-        as_glaive_errors(),
-    ):
-        raise RuntimeError(text)
-
-
 def test_spark_shows_what_is_wrong_and_not_where_glaive_found_it(
     spark: SparkSession, uri: str
 ) -> None:

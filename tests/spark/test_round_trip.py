@@ -26,7 +26,6 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.spark import LanceTable
-from glaive.spark.files import read_files
 
 pytestmark = pytest.mark.spark
 
@@ -552,39 +551,3 @@ def test_a_join_of_two_datasets(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_view_without_a_path_says_what_to_do(spark: SparkSession) -> None:
     with pytest.raises(Exception, match=r"OptionError.*no path"):
         spark.sql("CREATE OR REPLACE TEMPORARY VIEW v USING lance OPTIONS (columns 'id')")
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly(reason="another way to read with Spark")
-def test_files_are_read_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,x\n1,NA\n2,0.5\n")
-    (tmp_path / "b.jsonl").write_text('{"id": 1, "l": [1, 2]}\n')
-    numbers(spark, 2).write.parquet(str(tmp_path / "c.parquet"))
-
-    csv = read_files(spark, [str(tmp_path / "a.csv")], null="NA")
-    assert [tuple(row) for row in csv.collect()] == [(1, None), (2, 0.5)]
-    assert read_files(spark, [str(tmp_path / "b.jsonl")]).collect()[0]["l"] == [1, 2]
-    assert read_files(spark, [str(tmp_path / "c.parquet")]).count() == 2
-
-
-def test_a_schema_is_kept_strictly(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id\n1\nx\n")
-    frame = read_files(spark, [str(tmp_path / "a.csv")], schema="id int")
-
-    with pytest.raises(Exception, match="MALFORMED"):
-        frame.collect()
-
-
-@pytest.mark.parametrize("sources", [["a.csv", "b.json"], ["a.txt"], []])
-def test_names_that_do_not_tell_the_format_are_refused(
-    spark: SparkSession, sources: list[str]
-) -> None:
-    with pytest.raises(OptionError):
-        read_files(spark, sources)
-
-
-def test_sources_that_are_not_there_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"nothing\.csv"):
-        read_files(spark, [str(tmp_path / "nothing.csv")])

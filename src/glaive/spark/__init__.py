@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.spark.api import catalog, read, read_changes, register_view
-    from glaive.spark.files import ingest, load, read_files
+    from glaive.spark.files import ingest, load
     from glaive.spark.frame_writing import write
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import ensure_java, register, session
@@ -29,7 +29,6 @@ __all__ = [
     "load",
     "read",
     "read_changes",
-    "read_files",
     "register",
     "register_view",
     "session",
@@ -46,7 +45,6 @@ _HOMES = {
     "load": "files",
     "read": "api",
     "read_changes": "api",
-    "read_files": "files",
     "register": "launch",
     "register_view": "api",
     "session": "launch",

@@ -19,8 +19,6 @@ from glaive.errors import (
     GlaiveError,
     JobError,
     MissingDependencyError,
-    NotFoundError,
-    SchemaError,
 )
 from glaive.format.field import split_path
 
@@ -29,16 +27,6 @@ R = TypeVar("R")
 
 RAISED = re.compile(r"^(?:[^'\"\n]*PythonException: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
 """A line of an error that Python raised; values of rows, which Spark quotes, may look like it."""
-
-FAILED_FILE = re.compile(
-    r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s"
-)
-
-MALFORMED = re.compile(
-    r"\[MALFORMED_(?:CSV_RECORD|RECORD_IN_PARSING\.\w+)\] [^:\n]*: (.+?)(?: SQLSTATE.*)?$",
-    re.MULTILINE,
-)
-"""The innermost match has the record as it is in the file."""
 
 TRACEBACK = "Traceback (most recent call last)"
 """Part of errors that Python code raised in a worker, as opposed to errors of the cluster."""
@@ -66,15 +54,12 @@ ORPHANS = "files that its tasks wrote are in no version, and vacuum removes them
 
 UNCOMMITTED = "Nothing was committed"
 
-MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE")
-
 
 @contextmanager
 def as_glaive_errors() -> Iterator[None]:
     """Raise glaive's error instead of a Spark error that it caused in a worker.
 
-    Also converts errors for workers that lack glaive, for a missing source path and for malformed
-    records.
+    Also converts errors for workers that lack glaive.
     """
     try:
         yield
@@ -85,11 +70,6 @@ def as_glaive_errors() -> Iterator[None]:
                 "the workers of this session have no glaive. Install the driver's version for the "
                 "Python of the workers (PYSPARK_PYTHON), or ship it with spark.archives"
             )
-        missing = MISSING_PATH.search(str(error))
-        if original is None and missing is not None:
-            original = NotFoundError(f"{missing[1]} does not exist. Check the path")
-        if original is None:
-            original = _malformed(str(error))
         if original is None:
             raise
         raise original from error
@@ -184,19 +164,6 @@ def _lost_processes(text: str) -> str | None:
         return "the processes of its Python exited unexpectedly"
     ended = ENDED.search(text)
     return None if ended is None else ended[0].strip().rstrip(".")
-
-
-def _malformed(text: str) -> SchemaError | None:
-    """Return the error for a malformed record; ``None`` for other errors."""
-    records, file = MALFORMED.findall(text), FAILED_FILE.search(text)
-    if not records:
-        return None
-    where = "the sources" if file is None else file[1]
-    return SchemaError(
-        f"{where}: a record does not have the columns that were given or inferred: "
-        f"{records[-1]:.200}. Correct it, name all columns in a schema, or give Spark's reader the "
-        "option mode=DROPMALFORMED to leave such records out"
-    )
 
 
 def without_inner_frames(method: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""Files of other formats: read as frames by Spark, or ingested by tasks."""
+"""Files of other formats, ingested with the workers of a Spark cluster."""
 
 from __future__ import annotations
 
@@ -6,133 +6,27 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, SchemaError
 from glaive.format.fragment import unpacked_fragments
-from glaive.ingestion.columnar import Parquet
 from glaive.ingestion.job import ingest as ingest_files
-from glaive.ingestion.lines import Csv, Json
 from glaive.ingestion.sources import Piece, SourceFormat
 from glaive.ingestion.task import IngestedPieces, IngestResult, IngestTask
-from glaive.options import TypedDict, one_of, shows
-from glaive.spark.api import is_connect
-from glaive.spark.failures import as_glaive_errors, naming_job
+from glaive.options import TypedDict, shows
+from glaive.spark.failures import naming_job
 from glaive.spark.options import absolute
 from glaive.spark.runner import SparkRunner
 from glaive.spark.writer import refuse_missing_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from glaive.dataset.version import OpenDataset
     from glaive.ingestion import DriftRule, IngestMode
     from glaive.ingestion.job import Progress
     from glaive.ingestion.task import OnViolation
-
-
-SUFFIXES = {suffix: kind.name for kind in (Csv, Json, Parquet) for suffix in kind.suffixes}
-
-_PYTHON_TYPE_MARK: Final = ": pythonuserdefined"
-"""The name that Spark prints for a type that is a Python class."""
-
-
-def read_files(
-    spark: SparkSession,
-    sources: Sequence[str],
-    *,
-    format: str | None = None,  # Spark's own word for it
-    schema: str | None = None,
-    infer: bool = True,
-    null: str | None = None,
-    options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Return one frame over files or directories of one format.
-
-    Parameters
-    ----------
-    sources
-        Paths, directories, patterns or URIs, as for Spark.
-    format
-        ``csv``, ``json`` or ``parquet``; default: from the file names.
-    schema
-        Columns and types in Spark's syntax, ``"id bigint, at timestamp"``. With a schema, Spark
-        reads the files once. Rows of other types raise an error.
-    infer
-        If ``schema`` is missing: infer the types of CSV columns, which reads the files once more.
-        If false, all CSV columns are strings.
-    null
-        CSV: the string for null, such as ``NA``. The empty string always means null.
-    options
-        Further options of Spark's reader, which have precedence. By default, reading a CSV record
-        with too many or too few fields raises an error, and so does an invalid JSON record.
-        ``{"mode": "DROPMALFORMED"}`` leaves such records out.
-
-    Raises
-    ------
-    OptionError
-        ``sources`` is empty, or the format is ambiguous.
-    SchemaError
-        A Parquet file names a Python class as the type of a column.
-    """
-    if not sources:
-        raise OptionError("no sources given")
-    format_name = format or format_of(sources)
-    one_of(*dict.fromkeys(SUFFIXES.values())).check("format", format_name)
-    settings: dict[str, str] = {}
-    if format_name == "csv":
-        settings = {"header": "true", "inferSchema": str(infer and schema is None).lower()}
-        if all(".tsv" in source for source in sources):
-            settings["sep"] = "\t"
-        if null is not None:
-            settings["nullValue"] = null
-    if format_name != "parquet":
-        settings["mode"] = "FAILFAST"  # otherwise Spark fills and cuts records of other lengths
-    reader = spark.read.format(format_name).options(**(settings | dict(options or {})))
-    if schema is not None:
-        reader = reader.schema(schema)
-    with as_glaive_errors():
-        frame = reader.load(list(sources))
-        if format_name == "parquet" and schema is None and _PYTHON_TYPE_MARK in _tree(spark, frame):
-            raise SchemaError(
-                f"{', '.join(sources)}: a column has a type that a class of Python defines, which "
-                "the file names, and which Python would import and call. Name columns and types "
-                "in a schema, or use spark.read.parquet if the file is to be trusted"
-            )
-        return frame
-
-
-def _tree(spark: SparkSession, frame: DataFrame) -> str:
-    """Return the columns of a frame as Spark prints them: Python would instantiate their types."""
-    plan: Any = frame
-    if not is_connect(spark):
-        return str(plan._jdf.schema().treeString())  # noqa: SLF001  # no public way
-    client = plan._session.client  # noqa: SLF001  # as above
-    asked = plan._plan.to_proto(client)  # noqa: SLF001  # as above
-    return str(client._analyze(method="tree_string", plan=asked).tree_string)  # noqa: SLF001  # as above
-
-
-def format_of(sources: Sequence[str]) -> str:
-    """Return the common format of the sources, from their names."""
-    formats = {source: SUFFIXES.get(_suffix(source)) for source in sources}
-    distinct = set(formats.values())
-    if len(distinct) == 1 and (common := distinct.pop()) is not None:
-        return common
-    listed = ", ".join(f"{source} ({name or 'unknown'})" for source, name in formats.items())
-    raise OptionError(
-        f"the names have no common format: {listed}. Specify it: format='csv', 'json' or 'parquet'"
-    )
-
-
-def _suffix(source: str) -> str:
-    path = PurePosixPath(source.rstrip("/").rstrip("*").rstrip("/").lower())
-    return (path.with_suffix("") if path.suffix in (".gz", ".bz2", ".deflate") else path).suffix
-
-
-# --- Ingest files with the workers of a Spark cluster -----------------------------------
 
 
 class IngestKeywords(TypedDict, total=False):
