@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.version import OpenedVersion
 
 
 # --- Frames that Spark may broadcast in joins -------------------------------------------
@@ -213,6 +214,21 @@ def read(
     if frame_bytes(dataset, checked) > _broadcast_bytes(spark):
         return frame
     return marked_small(frame, has_jvm=not is_connect(spark))
+
+
+def version_frame(
+    spark: SparkSession, opened: LanceDataset | OpenedVersion, **options: Any
+) -> DataFrame:
+    """Return a frame over a version that is open."""
+    manifest, storage = opened.manifest, opened.storage_options
+    return read(
+        spark,
+        opened.uri,
+        version=manifest.version,
+        branch=branch_of(manifest),
+        storage_options=None if storage is None else dict(storage),
+        **options,
+    )
 
 
 def _pinned_texts(
@@ -551,17 +567,7 @@ class TableHandle:
 
     def _frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
         """Return a frame of the current version of the dataset."""
-        dataset = self._dataset
-        storage = dataset.storage_options
-        return read(
-            self._spark,
-            dataset.uri,
-            columns=columns,
-            version=dataset.version,
-            branch=branch_of(dataset.manifest),
-            storage_options=None if storage is None else dict(storage),
-            **options,
-        )
+        return version_frame(self._spark, self._dataset, columns=columns, **options)
 
     def _described(self, table: pa.Table) -> DataFrame:
         """Return a frame with facts about the dataset."""

@@ -160,12 +160,16 @@ class NamedTables:
         """Return the result of a statement."""
         return self.spark.createDataFrame([tuple(row) for row in rows], schema)
 
-    def nothing(self) -> DataFrame:
-        """Return the result of statements that give none, as Databricks does."""
-        return self.spark.createDataFrame([], StructType())
-
-    def counts(self, **counts: int) -> DataFrame:
-        """Return one row of counts."""
+    def frame_of(self, result: Any) -> DataFrame:
+        """Return the result of a statement as a frame: a version, counts, a path, or nothing."""
+        if isinstance(result, TableHandle):
+            return self.rows("path string", [latest(result).uri])
+        if result is None:  # as in Databricks
+            return self.spark.createDataFrame([], StructType())
+        counts = {"version": result} if isinstance(result, int) else result
+        if not isinstance(counts, Mapping):
+            frame: DataFrame = counts
+            return frame
         schema = ", ".join(f"{name} bigint" for name in counts)
         return self.rows(schema, list(counts.values()))
 

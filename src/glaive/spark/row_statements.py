@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     ),
     by="glaive.spark.load",
 )
-def _copy(tables: NamedTables, found: Found) -> DataFrame:
+def _copy(tables: NamedTables, found: Found) -> dict[str, int]:
     at, is_there = tables.place(found["table"])
     if is_there:
         tables.lance_table(found["table"])  # refuses tables that this session cannot change
@@ -73,22 +73,23 @@ def _copy(tables: NamedTables, found: Found) -> DataFrame:
         source_options=at.get("storage_options"),
         reader_options=options,
     )
-    return tables.counts(num_affected_rows=loaded.rows, num_inserted_rows=loaded.rows)
+    return dict.fromkeys(("num_affected_rows", "num_inserted_rows"), loaded.rows)
 
 
 @runs("DELETE FROM {table} [[AS] {alias}] [WHERE {condition}]", by="delete")
-def _delete(tables: NamedTables, found: Found) -> DataFrame:
+def _delete(tables: NamedTables, found: Found) -> dict[str, int]:
     target, condition = tables.lance_table(found["table"]), found.get("condition")
     name = found.get("alias", found["table"].parts[-1])
     exact = None if condition is None else exact_filter(tables, latest(target), name, condition)
     if condition is None or exact is not None:
-        return tables.counts(num_affected_rows=target.delete(exact)["num_deleted_rows"])
-    counts = _change(tables, found, target, None)
-    return tables.counts(num_affected_rows=counts["num_deleted_rows"])
+        counts = target.delete(exact)
+    else:
+        counts = _change(tables, found, target, None)
+    return {"num_affected_rows": counts["num_deleted_rows"]}
 
 
 @runs("UPDATE {table} [[AS] {alias}] SET {assignments} [WHERE {condition}]", by="merge")
-def _update(tables: NamedTables, found: Found) -> DataFrame:
+def _update(tables: NamedTables, found: Found) -> dict[str, int]:
     target = tables.lance_table(found["table"])
     values = _assigned(target, found["assignments"])
     if any(_has_query(value) for value in values.values()):
@@ -97,7 +98,7 @@ def _update(tables: NamedTables, found: Found) -> DataFrame:
             "UPDATE SET …"
         )
     counts = _change(tables, found, target, values)
-    return tables.counts(num_affected_rows=counts["num_updated_rows"])
+    return {"num_affected_rows": counts["num_updated_rows"]}
 
 
 def _change(
@@ -214,7 +215,7 @@ _CLAUSES: Final = {
     ),
     by="merge",
 )
-def _merge(tables: NamedTables, found: Found) -> DataFrame:
+def _merge(tables: NamedTables, found: Found) -> dict[str, int]:
     target = tables.lance_table(found["table"])
     read, written = Words.of(found["source"]), found["table"]
     source = run_query(tables, f"SELECT * FROM {found['source']}")  # noqa: S608  # the user's
@@ -253,13 +254,9 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
             arguments["values"] = _assigned(target, values, inserts=True)
         merge = getattr(merge, method)(**arguments)
     counts = merge.execute()
-    changed = [counts[f"num_{kind}_rows"] for kind in ("updated", "deleted", "inserted")]
-    return tables.counts(
-        num_affected_rows=sum(changed),
-        num_updated_rows=changed[0],
-        num_deleted_rows=changed[1],
-        num_inserted_rows=changed[2],
-    )
+    names = [f"num_{kind}_rows" for kind in ("updated", "deleted", "inserted")]
+    changed = {name: counts[name] for name in names}
+    return {"num_affected_rows": sum(changed.values()), **changed}
 
 
 @runs(
@@ -267,7 +264,7 @@ def _merge(tables: NamedTables, found: Found) -> DataFrame:
     ("INSERT INTO [TABLE] {table} [{columns}|BY NAME] REPLACE WHERE {condition} {query}"),
     by="glaive.spark.write",
 )
-def _insert(tables: NamedTables, found: Found) -> DataFrame:
+def _insert(tables: NamedTables, found: Found) -> dict[str, int]:
     target, place = tables.lance_table(found["table"]), tables.options(found["table"])
     dataset = latest(target)
     found, before = _with_defaults(dataset, found), dataset.version
@@ -284,7 +281,7 @@ def _insert(tables: NamedTables, found: Found) -> DataFrame:
     frame = _fitted(tables, found, dataset, rows_of(tables, found["query"]))
     made = write(frame, mode="overwrite" if options else "append", **place, **options)
     inserted = 0 if made == before else _inserted(target, made, whole="OVERWRITE" in found)
-    return tables.counts(num_affected_rows=inserted, num_inserted_rows=inserted)
+    return dict.fromkeys(("num_affected_rows", "num_inserted_rows"), inserted)
 
 
 @runs(
@@ -298,7 +295,7 @@ def _insert(tables: NamedTables, found: Found) -> DataFrame:
     ),
     by="replaceOn",
 )
-def _replace(tables: NamedTables, found: Found) -> DataFrame:
+def _replace(tables: NamedTables, found: Found) -> dict[str, int]:
     target = tables.lance_table(found["table"])
     found = _with_defaults(latest(target), found)
     words = Words.of(found["query"])
@@ -313,7 +310,7 @@ def _replace(tables: NamedTables, found: Found) -> DataFrame:
         name = found.get("alias", found["table"].parts[-1])
         counts = target.alias(name).replaceOn(frame, found["condition"])
     changed = {name: counts[name] for name in ("num_deleted_rows", "num_inserted_rows")}
-    return tables.counts(num_affected_rows=sum(changed.values()), **changed)
+    return {"num_affected_rows": sum(changed.values()), **changed}
 
 
 def rows_of(tables: NamedTables, query: str) -> DataFrame:
@@ -423,6 +420,5 @@ def _cast(frame: DataFrame, name: str, field: StructField) -> Any:
 
 
 @runs("TRUNCATE TABLE {table}", by="delete")
-def _truncate(tables: NamedTables, found: Found) -> DataFrame:
+def _truncate(tables: NamedTables, found: Found) -> None:
     tables.lance_table(found["table"]).delete()
-    return tables.nothing()

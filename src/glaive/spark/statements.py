@@ -81,8 +81,7 @@ def sql(
             continue
         target = found.get("table") or found.get("catalogue")
         if target is None or _is_known(named, target, found):
-            result: DataFrame = statement.run(named, found)
-            return result
+            return named.frame_of(statement.run(named, found))
     if _names_dataset(named, words):
         raise _unknown(words) if target is None else _not_given(target)
     with as_glaive_errors():

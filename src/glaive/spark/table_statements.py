@@ -34,7 +34,7 @@ from glaive.errors import (
 from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Feature
-from glaive.spark.api import SparkCatalogue, TableHandle, is_connect, located
+from glaive.spark.api import SparkCatalogue, is_connect, located
 from glaive.spark.frame import frame_schema
 from glaive.spark.frame_writing import write
 from glaive.spark.grammar import Found, Table, Words, matched, runs
@@ -127,7 +127,7 @@ def _stored(columns: StructType, vectors: str = "") -> pa.Schema:
     ),
     by="glaive.spark.write",
 )
-def _create(tables: NamedTables, found: Found) -> DataFrame:
+def _create(tables: NamedTables, found: Found) -> None:
     table, query = found["table"], found.get("query")
     if (query is None) == ("definitions" not in found):
         raise OptionError("CREATE TABLE: expected either columns in brackets, or AS and a query")
@@ -145,7 +145,7 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
             raise ColumnNotFoundError.among(key, frame.columns, where="CLUSTER BY")
     at, is_there = tables.place(table)
     if is_there and "EXISTS" in found:
-        return tables.nothing()
+        return
     if is_there and "REPLACE" not in found:
         raise DatasetExistsError(
             f"{'.'.join(table.parts)}: the table exists. Write CREATE OR REPLACE TABLE, or CREATE "
@@ -169,7 +169,6 @@ def _create(tables: NamedTables, found: Found) -> DataFrame:
         config[CLUSTER_KEYS] = json.dumps(keys)
     if config:
         made.update_config(config)
-    return tables.nothing()
 
 
 def _checked(columns: pa.Schema, checks: Mapping[str, str]) -> dict[str, str]:
@@ -189,13 +188,12 @@ def _drop_constraints(table: LanceTable) -> None:
 
 
 @runs("CREATE TABLE {table} SHALLOW CLONE {origin}", by="shallowClone")
-def _clone(tables: NamedTables, found: Found) -> DataFrame:
+def _clone(tables: NamedTables, found: Found) -> None:
     options = tables.options(found["origin"])
     origin = tables.lance_table(Table(found["origin"].parts))
     at, _ = tables.place(found["table"])
     number = _version_number(origin, options) if found["origin"].version else None
     origin.shallowClone(at["uri"], number)
-    return tables.nothing()
 
 
 def _version_number(table: LanceTable, options: Mapping[str, Any]) -> int:
@@ -209,14 +207,14 @@ def _version_number(table: LanceTable, options: Mapping[str, Any]) -> int:
 
 
 @runs("DROP TABLE [IF EXISTS] {table}", by="glaive.LanceDataset.drop")
-def _drop(tables: NamedTables, found: Found) -> DataFrame:
+def _drop(tables: NamedTables, found: Found) -> None:
     table, may_be_missing = found["table"], "EXISTS" in found
     place = tables.catalogue_of(table)
     try:
         at = tables.options(table)
     except DatasetNotFoundError:
         if may_be_missing:
-            return tables.nothing()
+            return
         raise
     if place is not None:
         import lance_namespace as interface
@@ -226,11 +224,10 @@ def _drop(tables: NamedTables, found: Found) -> DataFrame:
         LanceDataset.drop(
             located(at["uri"]), at.get("storage_options"), ignore_not_found=may_be_missing
         )
-    return tables.nothing()
 
 
 @runs("ALTER TABLE {table} ADD (COLUMN|COLUMNS) ({definitions}|{definition})", by="addColumns")
-def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
+def _add_columns(tables: NamedTables, found: Found) -> None:
     target = tables.lance_table(found["table"])
     columns = _fields(found["definitions"] if "definitions" in found else found["definition"])
     for field in columns:
@@ -245,13 +242,12 @@ def _add_columns(tables: NamedTables, found: Found) -> DataFrame:
                 "its values, then write ALTER COLUMN … SET NOT NULL"
             )
     target.addColumns(_stored(columns))
-    return tables.nothing()
 
 
 @runs(
     "ALTER TABLE {table} DROP (COLUMN|COLUMNS) [IF EXISTS] ({columns}|{column})", by="dropColumns"
 )
-def _drop_columns(tables: NamedTables, found: Found) -> DataFrame:
+def _drop_columns(tables: NamedTables, found: Found) -> None:
     target = tables.lance_table(found["table"])
     given = found.get("columns", [found.get("column")])
     if "EXISTS" in found:
@@ -259,13 +255,11 @@ def _drop_columns(tables: NamedTables, found: Found) -> DataFrame:
         given = [name for name in given if name in names]
     if given:
         target.dropColumns(*given)
-    return tables.nothing()
 
 
 @runs("ALTER TABLE {table} RENAME COLUMN {column} TO {new}", by="renameColumn")
-def _rename_column(tables: NamedTables, found: Found) -> DataFrame:
+def _rename_column(tables: NamedTables, found: Found) -> None:
     tables.lance_table(found["table"]).renameColumn(found["column"], found["new"])
-    return tables.nothing()
 
 
 @runs(
@@ -275,7 +269,7 @@ def _rename_column(tables: NamedTables, found: Found) -> DataFrame:
     ),
     by="alterColumn",
 )
-def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
+def _alter_column(tables: NamedTables, found: Found) -> None:
     target = tables.lance_table(found["table"])
     if "text" in found:
         latest(target).update_field_metadata({found["column"]: {"comment": found["text"]}})
@@ -287,7 +281,6 @@ def _alter_column(tables: NamedTables, found: Found) -> DataFrame:
         target.alterColumn(found["column"], default=found.get("default", False))
     else:
         target.alterColumn(found["column"], nullable="DROP" in found)
-    return tables.nothing()
 
 
 def _sync(target: LanceTable, name: str) -> None:
@@ -306,7 +299,7 @@ def _sync(target: LanceTable, name: str) -> None:
 
 
 @runs("ALTER TABLE {table} RENAME TO {target}", by="catalog")
-def _rename(tables: NamedTables, found: Found) -> DataFrame:
+def _rename(tables: NamedTables, found: Found) -> None:
     table, target = found["table"], found["target"]
     place = tables.catalogue_of(table)
     if place is not None:
@@ -320,7 +313,7 @@ def _rename(tables: NamedTables, found: Found) -> DataFrame:
             id=place[1], new_namespace_id=path[:-1], new_table_name=path[-1]
         )
         place[0].namespace_client.rename_table(request)
-        return tables.nothing()
+        return
     if not tables.knows(target) or tables.catalogue_of(target) is not None:
         raise OptionError(f"{'.'.join(target.parts)}: expected a folder. Write lance.`path`.")
     places = [located(tables.options(one)["uri"]) for one in (table, target)]
@@ -338,20 +331,17 @@ def _rename(tables: NamedTables, found: Found) -> DataFrame:
             f"{old.public_uri} cannot become {new.public_uri}: {error.strerror}. Choose a free "
             "name in the same file system."
         ) from error
-    return tables.nothing()
 
 
 @runs("ALTER TABLE {table} ADD CONSTRAINT {name} CHECK {check}", by="addConstraint")
-def _add_constraint(tables: NamedTables, found: Found) -> DataFrame:
+def _add_constraint(tables: NamedTables, found: Found) -> None:
     tables.lance_table(found["table"]).addConstraint(found["name"], found["check"])
-    return tables.nothing()
 
 
 @runs("ALTER TABLE {table} DROP CONSTRAINT [IF EXISTS] {name}", by="dropConstraint")
-def _drop_constraint(tables: NamedTables, found: Found) -> DataFrame:
+def _drop_constraint(tables: NamedTables, found: Found) -> None:
     target = tables.lance_table(found["table"])
     target.dropConstraint(found["name"], ignore_not_found="EXISTS" in found)
-    return tables.nothing()
 
 
 @runs(
@@ -364,7 +354,7 @@ def _drop_constraint(tables: NamedTables, found: Found) -> DataFrame:
     "ALTER TABLE {table} UNSET TBLPROPERTIES [IF EXISTS] {properties}",
     by="glaive.LanceDataset.delete_config_keys",
 )
-def _set_properties(tables: NamedTables, found: Found) -> DataFrame:
+def _set_properties(tables: NamedTables, found: Found) -> None:
     dataset = latest(tables.lance_table(found["table"]))
     if "UNSET" in found:
         keys = list(found["properties"])
@@ -382,7 +372,6 @@ def _set_properties(tables: NamedTables, found: Found) -> DataFrame:
         dataset.update_config({CLUSTER_KEYS: json.dumps(found["columns"])})
     else:
         dataset.update_config(found.get("properties") or {"comment": found["text"]})
-    return tables.nothing()
 
 
 # --- Descriptions -----------------------------------------------------------------------
@@ -543,7 +532,7 @@ def _show_schemas(tables: NamedTables, found: Found) -> DataFrame:
     "DROP (SCHEMA|DATABASE|NAMESPACE) [IF EXISTS] {catalogue}",
     by="catalog",
 )
-def _change_schema(tables: NamedTables, found: Found) -> DataFrame:
+def _change_schema(tables: NamedTables, found: Found) -> None:
     import lance_namespace as interface
 
     catalogue, may_skip = _catalogue(tables, found), "EXISTS" in found
@@ -555,7 +544,6 @@ def _change_schema(tables: NamedTables, found: Found) -> DataFrame:
     else:
         mode = "skip" if may_skip else "fail"
         client.drop_namespace(interface.DropNamespaceRequest(id=path, mode=mode))
-    return tables.nothing()
 
 
 @runs("(DESCRIBE|DESC) HISTORY {table} [LIMIT {number}]", by="history")
@@ -614,7 +602,7 @@ def _vacuum(tables: NamedTables, found: Found) -> DataFrame:
 
 
 @runs("RESTORE [TABLE] {table} [TO {version}]", by="restoreToVersion")
-def _restore(tables: NamedTables, found: Found) -> DataFrame:
+def _restore(tables: NamedTables, found: Found) -> dict[str, int]:
     table = found["table"]
     target = tables.lance_table(Table(table.parts))
     version = found.get("version") or table.version
@@ -627,14 +615,14 @@ def _restore(tables: NamedTables, found: Found) -> DataFrame:
     target.restoreToVersion(number)
     new = _file_sizes(target)
     removed, restored = old.keys() - new.keys(), new.keys() - old.keys()
-    return tables.counts(
-        table_size_after_restore=sum(new.values()),
-        num_of_files_after_restore=len(new),
-        num_removed_files=len(removed),
-        num_restored_files=len(restored),
-        removed_files_size=sum(old[path] for path in removed),
-        restored_files_size=sum(new[path] for path in restored),
-    )
+    return {
+        "table_size_after_restore": sum(new.values()),
+        "num_of_files_after_restore": len(new),
+        "num_removed_files": len(removed),
+        "num_restored_files": len(restored),
+        "removed_files_size": sum(old[path] for path in removed),
+        "restored_files_size": sum(new[path] for path in restored),
+    }
 
 
 def _file_sizes(target: LanceTable) -> dict[str, int]:
@@ -653,18 +641,17 @@ def _file_sizes(target: LanceTable) -> dict[str, int]:
     ("ALTER TABLE {table} CREATE INDEX {name} USING {kind} {columns} [WITH {options}]"),
     by="createIndex",
 )
-def _create_index(tables: NamedTables, found: Found) -> DataFrame:
+def _create_index(tables: NamedTables, found: Found) -> dict[str, int] | None:
     target = tables.lance_table(found["table"])
     columns, name = found["columns"], found["name"]
     if len(columns) != 1:
         raise OptionError(f"CREATE INDEX: expected one column, found {', '.join(columns)}")
     there = {index.name for index in latest(target).describe_indices()}
     if name in there and "EXISTS" in found:
-        return tables.nothing()
+        return None
     options: dict[str, Any] = {key: _typed(text) for key, text in found.get("options", {}).items()}
     kind = found.get("kind", "btree").lower()
-    counts = target.createIndex(columns[0], kind, name, replace="REPLACE" in found, **options)
-    return tables.counts(**counts)
+    return target.createIndex(columns[0], kind, name, replace="REPLACE" in found, **options)
 
 
 def _typed(text: str) -> Any:
@@ -675,12 +662,11 @@ def _typed(text: str) -> Any:
 
 
 @runs("DROP INDEX [IF EXISTS] {name} ON [TABLE] {table}", by="dropIndex")
-def _drop_index(tables: NamedTables, found: Found) -> DataFrame:
+def _drop_index(tables: NamedTables, found: Found) -> None:
     target = tables.lance_table(found["table"])
     there = {index.name for index in latest(target).describe_indices()}
     if found["name"] in there or "EXISTS" not in found:
         target.dropIndex(found["name"])
-    return tables.nothing()
 
 
 @runs("SHOW (INDEX|INDEXES|INDICES) (IN|ON|FROM) {table}", by="indices")
@@ -703,13 +689,13 @@ def _show_indices(tables: NamedTables, found: Found) -> DataFrame:
     by="deleteTag",
 )
 @runs("DROP BRANCH [IF EXISTS] {name} ON {table}", by="glaive.LanceDataset.branches")
-def _change_ref(tables: NamedTables, found: Found) -> DataFrame:
+def _change_ref(tables: NamedTables, found: Found) -> None:
     target, name = tables.lance_table(found["table"]), found["name"]
     dataset = latest(target)
     refs: Any = dataset.tags if "TAG" in found else dataset.branches
     is_there = name in refs.list()
     if "EXISTS" in found and is_there == ("CREATE" in found):
-        return tables.nothing()
+        return
     version = int(found["number"]) if "number" in found else dataset.version
     if "CREATE" not in found:
         refs.delete(name)
@@ -719,7 +705,6 @@ def _change_ref(tables: NamedTables, found: Found) -> DataFrame:
         dataset.tags.update(name, version)
     else:
         target.createTag(name, version)
-    return tables.nothing()
 
 
 @runs("SHOW (TAGS|BRANCHES|REFS) (IN|ON|FROM) {table}", by="refs")
@@ -741,7 +726,7 @@ PROCEDURES: Final = tuple(_METHODS.split())
 
 
 @runs("CALL lance.system.{name} {arguments}", by="LanceTable")
-def _call(tables: NamedTables, found: Found) -> DataFrame:
+def _call(tables: NamedTables, found: Found) -> Any:
     methods = {_plain(name): name for name in PROCEDURES}
     name = methods.get(_plain(found["name"]))
     if name is None:
@@ -771,14 +756,7 @@ def _call(tables: NamedTables, found: Found) -> DataFrame:
         signature.bind(target, *positional, **named)
     except TypeError as error:
         raise OptionError(f"CALL lance.system.{snake(name)}: {error}") from error
-    result = getattr(target, name)(*positional, **named)
-    if isinstance(result, TableHandle):
-        return tables.rows("path string", [latest(result).uri])
-    if isinstance(result, int):
-        return tables.counts(version=result)
-    if isinstance(result, Mapping):
-        return tables.counts(**result)
-    return tables.nothing() if result is None else result
+    return getattr(target, name)(*positional, **named)
 
 
 def _plain(name: str) -> str:

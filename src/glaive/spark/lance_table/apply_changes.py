@@ -8,7 +8,7 @@ between both commits, applying the same changes again has the same result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -19,11 +19,10 @@ from glaive.dataclass import dataclass
 from glaive.dataset.write import write_dataset
 from glaive.errors import ColumnNotFoundError, DatasetNotFoundError, SchemaError
 from glaive.format.field import quoted_name
-from glaive.spark.api import read
+from glaive.spark.api import version_frame
 from glaive.spark.failures import naming_columns
 from glaive.spark.lance_table.merge import MergeBuilder, columns_in, evaluated_once
 from glaive.spark.types import matching
-from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -216,7 +215,7 @@ class ChangeRules:
         keys = self._names()
         values = [n for n in changes.columns if n not in (*self.keys, _SEQUENCE, _DELETED)]
         changed = changes.select(*keys).distinct()
-        there = _frame(spark, dataset, [*self.keys, VALID_FROM, VALID_TO])
+        there = version_frame(spark, dataset, columns=[*self.keys, VALID_FROM, VALID_TO])
         there = (
             there.join(changed, list(self.keys), "left_semi")
             .select(
@@ -285,16 +284,4 @@ class _Deletes:
     def frame(self) -> DataFrame | None:
         """Return all deletes; ``None`` before the first."""
         opened = self._opened()
-        return None if opened is None else _frame(self._spark, opened, self._schema.names)
-
-
-def _frame(spark: SparkSession, dataset: LanceDataset, columns: Sequence[str]) -> DataFrame:
-    storage: Mapping[str, Any] | None = dataset.storage_options
-    return read(
-        spark,
-        dataset.uri,
-        columns=list(columns),
-        version=dataset.version,
-        branch=branch_of(dataset.manifest),
-        storage_options=None if storage is None else dict(storage),
-    )
+        return None if opened is None else version_frame(self._spark, opened)

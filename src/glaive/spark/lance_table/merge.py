@@ -27,7 +27,7 @@ from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.field import quoted_name, unquoted_name
 from glaive.format.manifest import Feature
 from glaive.options import one_of
-from glaive.spark.api import CASE_SENSITIVE, is_set, read
+from glaive.spark.api import CASE_SENSITIVE, is_set, version_frame
 from glaive.spark.failures import naming_columns
 from glaive.spark.filters import ordered
 from glaive.spark.frame import frame_schema
@@ -61,7 +61,6 @@ from glaive.spark.types import (
     without_case,
 )
 from glaive.table.configuration import has_value
-from glaive.table.refs import branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -438,17 +437,8 @@ def target_frame(
     columns = list(columns)
     refuse_reserved(columns, opened.uri)
     stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
-    storage = opened.storage_options
-    frame = read(
-        spark,
-        opened.uri,
-        columns=columns,
-        version=opened.manifest.version,
-        branch=branch_of(opened.manifest),
-        with_row_address=True,
-        with_row_id=stable,
-        blobs=blobs,
-        storage_options=None if storage is None else dict(storage),
+    frame = version_frame(
+        spark, opened, columns=columns, with_row_address=True, with_row_id=stable, blobs=blobs
     )
     frame = frame.withColumnRenamed("_rowaddr", ADDRESS).withColumnRenamed("_rowid", ROW_ID)
     return frame if name is None else frame.alias(name)
