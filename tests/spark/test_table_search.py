@@ -131,53 +131,17 @@ def test_a_sample_has_different_rows_and_can_be_repeated(table: LanceTable) -> N
         table.sample(-1)
 
 
-def test_a_table_is_exported_through_a_source_of_spark(
-    spark: SparkSession, table: LanceTable, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "out.orc")
-    assert table.export("orc", path, columns=["id"], filter="id < 7") == {"num_rows": 7}
-    assert spark.read.orc(path).count() == 7
-    with pytest.raises(OptionError, match=r"expected parquet, .*, or the name of a source"):
-        table.export("orcs", path)
-
-
-def test_what_a_source_of_spark_refuses_is_an_error_of_the_family(
+def test_an_export_in_a_format_of_spark_or_with_a_wrong_option_is_refused(
     table: LanceTable, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "out")
-    refused = r"source '{}' does not take .*{}"
-    with pytest.raises(OptionError, match=refused.format("avro", "AVRO_DATA_SOURCE_NOT_ENABLED")):
-        table.export("avro", path, columns=["id"])
-    with pytest.raises(OptionError, match=refused.format("orc", "codec bogus is not available")):
-        table.export("orc", path, columns=["id"], compression="bogus")
-    with pytest.raises(OptionError, match=refused.format("orc", "For input string")):
-        table.export("orc", path, columns=["id"], maxRecordsPerFile="many")
-    with pytest.raises(OptionError, match=refused.format("binaryFile", "not supported")):
-        table.export("binaryFile", path, columns=["id"])
+    with pytest.raises(OptionError, match=r"expected one of parquet, .* with a frame of Spark"):
+        table.export("orc", path)
     with pytest.raises(OptionError, match="sep: expected one ASCII character"):
         table.export("csv", path, columns=["id"], sep="")
-    table.export("orc", path, columns=["id"])
-    with pytest.raises(DatasetExistsError, match="already exists"):
-        table.export("orc", path, columns=["id"])
 
 
-def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
-    spark: SparkSession, table: LanceTable, tmp_path: Path
-) -> None:
-    folder = tmp_path / "out"
-    for count in (7, 8):
-        table.export("orc", str(folder), "overwrite", columns=["id"], filter=f"id < {count}")
-        assert spark.read.orc(str(folder)).count() == count
-    (folder / "mine.txt").write_text("mine")
-    with pytest.raises(OptionError, match=r"'mine\.txt' in .*out is not a file of an export"):
-        table.export("ORC", str(folder), "overwrite", columns=["id"])
-    for uri in (folder.as_uri(), folder.as_uri().replace("///", "/")):
-        with pytest.raises(OptionError, match="is not a file of an export"):
-            table.export("orc", uri, "overwrite", columns=["id"])
-    assert (folder / "mine.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["CSV", "Parquet", "com.databricks.spark.csv"])
+@pytest.mark.parametrize("name", ["CSV", "Parquet"])
 def test_a_format_overwrites_no_file_of_others_however_it_is_spelled(
     table: LanceTable, tmp_path: Path, name: str
 ) -> None:
@@ -192,19 +156,6 @@ def test_a_format_overwrites_no_file_of_others_however_it_is_spelled(
     with pytest.raises(OptionError, match=r"mode: expected one of .*, found 'Overwrite'"):
         table.export(name, str(folder), other, columns=["id"])
     assert [file.read_text() for file in mine] == ["mine", "mine"]
-
-
-def test_a_source_of_spark_writes_to_the_folder_that_was_looked_at(
-    spark: SparkSession, table: LanceTable, tmp_path: Path
-) -> None:
-    """Spark decodes no URI: the folder of that name was looked at, and another one removed."""
-    mine = tmp_path / "a%20b" / "mine.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    folder = tmp_path / "a b"
-    table.export("orc", folder.as_uri(), "overwrite", columns=["id"], filter="id < 7")
-    assert mine.read_text() == "mine"
-    assert spark.read.orc(str(folder)).count() == 7
 
 
 def test_a_table_is_exported_by_tasks(

@@ -62,12 +62,6 @@ def by_export(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[
     return [bytes(value) for value in pq.read_table(out)["b"].to_pylist()]
 
 
-def by_export_of_spark(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[bytes]:
-    out = str(Path(place).parent / "orc")
-    LanceTable.forPath(spark, place, **allowed).export("orc", out, "overwrite")
-    return [bytes(row.b) for row in spark.read.orc(out).collect()]
-
-
 def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[bytes]:
     folder = Path(place).parent
     given = "".join(f"{key} = {spark_texts({key: allowed[key]})[key]}\n" for key in allowed)
@@ -82,7 +76,7 @@ def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> lis
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "front",
-    [by_read, by_view, by_catalogue, by_query, by_export, by_export_of_spark, by_pipeline],
+    [by_read, by_view, by_catalogue, by_query, by_export, by_pipeline],
     ids=lambda front: front.__name__,
 )
 def test_every_way_to_read_values_elsewhere_can_be_told_that_it_may(

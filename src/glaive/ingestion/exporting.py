@@ -378,7 +378,10 @@ def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
     """
     kind = FORMATS.get(name)
     if kind is None:
-        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")
+        raise OptionError(
+            f"format: expected one of {', '.join(FORMATS)}, found {name!r}. Write other formats "
+            "with a frame of Spark"
+        )
     return kind(options)
 
 
@@ -483,17 +486,6 @@ class ExportRun:
             self.folder.delete([self.claim, *sorted(names)])
 
 
-def check_mode(mode: object) -> None:
-    """Refuse an unknown mode; Spark would accept some, and ignores the case of letters.
-
-    Raises
-    ------
-    OptionError
-        The mode is unknown.
-    """
-    one_of(*get_args(ExportMode)).check("mode", mode)
-
-
 def _job_of(path: str) -> str | None:
     """Return the job that wrote a file; ``None`` for other files than an export's."""
     match = _PART.fullmatch(path) or _CLAIM.fullmatch(path)
@@ -518,7 +510,7 @@ def _begin(run: ExportRun, mode: ExportMode) -> list[str] | None:
             "choose another folder"
         )
     if mode == "overwrite":
-        refuse_others(folder, others)
+        _refuse_others(folder, others)
     if others and mode == "ignore":
         return None
 
@@ -598,15 +590,15 @@ def read_mark(folder: ObjectStore) -> dict[str, Any]:
     return {**facts, "files": [path for path in texts if isinstance(path, str)]}
 
 
-def refuse_others(folder: ObjectStore, listed: Iterable[str] | None = None) -> None:
-    """Refuse to remove files of other programs; default: all files of the folder.
+def _refuse_others(folder: ObjectStore, listed: Iterable[str]) -> None:
+    """Refuse to remove files of other programs.
 
     Raises
     ------
     OptionError
         Another program wrote a file; the message names the first one.
     """
-    for path in _listed(folder) if listed is None else listed:
+    for path in listed:
         if not _EXPORTED.fullmatch(path):
             raise OptionError(
                 f"mode 'overwrite': {path!r} in {folder.uri} is not a file of an export. Remove "
@@ -797,7 +789,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     Readers of the folder see files when they are finished. The file ``_SUCCESS`` is written last,
     and removed when another export begins. Its ``files`` are the files that belong together.
     """
-    check_mode(mode)
+    one_of(*get_args(ExportMode)).check("mode", mode)
     file_format = format_named(format, options or {})
     scan = {"columns": columns, "filter": filter, "blob_handling": "all_binary"}
     file_format.check(Scanner.of(opened.views, **scan).projected_schema)

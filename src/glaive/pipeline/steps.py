@@ -11,10 +11,9 @@ from typing import Any, Final, Literal
 from glaive.dataclass import dataclass
 from glaive.dataset.cleanup import age_of
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import ExpectationError, GlaiveError, OptionError
+from glaive.errors import ExpectationError, OptionError
 from glaive.format.field import quoted_name
 from glaive.ingestion import FORMATS, DriftRule, IngestMode
-from glaive.ingestion.exporting import FORMATS as EXPORTED
 from glaive.ingestion.task import Expectations
 from glaive.options import one_of
 from glaive.pipeline.run import ExpectingStep
@@ -531,12 +530,9 @@ class ExportStep(Step):
     path
         The folder to write.
     format
-        ``parquet``, ``csv``, ``json``, ``arrow``, ``feather``, or a format of Spark, such as
-        ``orc``.
+        ``parquet``, ``csv``, ``json``, ``arrow`` or ``feather``.
     mode
-        How to treat existing files. By default the step replaces them, also in a continued run. A
-        continued run refuses to append a format of Spark, because the earlier attempt may have
-        appended it.
+        How to treat existing files. By default the step replaces them.
     options
         Options of the format.
     """
@@ -557,24 +553,10 @@ class ExportStep(Step):
         return f"export {self.source} as {self.format} to {self.path}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Write the files.
-
-        Raises
-        ------
-        OptionError
-            An earlier attempt may have appended the files; glaive cannot tell.
-        """
+        """Write the files."""
         table = context.table(self.source, self.branch)
         folder = Path(context.folder, Path(self.path).expanduser())
         path = self.path if "://" in self.path else str(folder)
-        if context.again and self.mode == "append" and self.format.lower() not in EXPORTED:
-            raise OptionError(
-                f"step {context.name}: it was stopped, and files of {self.format} do not say which "
-                f"run wrote them: its rows may be in {GlaiveError.without_secrets(path)} already. "
-                "Nothing was written now. Look for them. If they are there, remove the step from "
-                "the file. Otherwise export with mode 'overwrite' to a separate folder, or as one "
-                f"of {', '.join(EXPORTED)}: these formats are exported once"
-            )
         options: dict[str, Any] = dict(self.options or {})
         counts: dict[str, int] = table.export(
             self.format, path, self.mode, job_id=context.job_id, **options

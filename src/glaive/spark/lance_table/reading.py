@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
@@ -12,11 +12,6 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import (
-    AnalysisException,
-    IllegalArgumentException,
-    UnsupportedOperationException,
-)
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 
@@ -24,18 +19,10 @@ from glaive.dataclass import dataclass
 from glaive.dataset.clustering import cluster_keys
 from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import COUNTS, JOB
-from glaive.errors import (
-    ColumnNotFoundError,
-    DatasetExistsError,
-    ObjectNotFoundError,
-    OptionError,
-    SchemaError,
-)
+from glaive.errors import ColumnNotFoundError, ObjectNotFoundError, OptionError, SchemaError
 from glaive.format.paths import data_file_path, deletion_file_path
-from glaive.ingestion.exporting import FORMATS, ExportMode, check_mode, export_files, refuse_others
+from glaive.ingestion.exporting import ExportMode, export_files
 from glaive.ingestion.plan import parse_columns
-from glaive.io.local import LocalStore
-from glaive.io.location import Location
 from glaive.options import integer, shows
 from glaive.scan.nearest.options import NearestOptions, SearchKeywords
 from glaive.spark.api import TableHandle, located, read_changes
@@ -664,9 +651,6 @@ def _is_frame(given: object) -> bool:
 
 # --- Rows of a table as files of other formats ------------------------------------------
 
-_VERSIONED_FORMATS = ("delta", "glaive", "lance")
-"""Sources of Spark that keep replaced data as a version; other sources delete it."""
-
 _REMOVED_FILES = "the files that it wrote were removed"
 
 
@@ -691,29 +675,28 @@ class TableExport(TableHandle):
         ----------
         format
             ``parquet``, ``csv``, ``json``, ``arrow`` or ``feather``: tasks read the dataset and
-            write the files, with exactly its types. Or a source of Spark, such as ``orc``.
+            write the files, with exactly its types.
         path
             The folder; a path or URI.
         mode
             What to do if the folder has files. ``errorifexists`` raises an error, ``ignore`` keeps
             them, ``append`` adds more. ``overwrite`` removes the files of other exports after the
-            new files are complete. Sources of Spark remove them first, and in a bucket they remove
-            everything below the path.
+            new files are complete.
         columns, filter
             See :func:`glaive.spark.read`; default: all.
         storage_options
             Settings of the object store of the folder; default: the settings of the table.
         job_id
             Name of this export. A second run with the same name returns the result of the first, or
-            replaces an unfinished run. Unavailable for sources of Spark.
+            replaces an unfinished run.
         **options
             Options of the format, such as ``compression="zstd"`` for Parquet, ``header=False``
-            and ``sep=";"`` for CSV; or options of the source of Spark.
+            and ``sep=";"`` for CSV.
 
         Returns
         -------
         dict
-            ``num_files``, ``num_rows`` and ``bytes``; for sources of Spark only ``num_rows``.
+            ``num_files``, ``num_rows`` and ``bytes``.
 
         Raises
         ------
@@ -734,27 +717,14 @@ class TableExport(TableHandle):
         After all files, the job writes the file ``_SUCCESS``, which names them. Blobs are written
         as bytes.
         """
-        check_mode(mode)
         dataset = self._latest()
         target = located(path)
-        name = format.lower()  # names of Spark's sources also ignore case
-        if name not in FORMATS:
-            place = Location.parse(target)
-            if name not in _VERSIONED_FORMATS and place.is_local:
-                if "://" in target:
-                    target = f"file://{place.path}"  # Spark keeps it as it is
-                if mode == "overwrite":
-                    refuse_others(LocalStore(place.path))
-            with _naming_formats(format), as_glaive_errors():
-                frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
-                frame.write.format(format).mode(mode).options(**options).save(target)
-            return {"num_rows": dataset.count_rows(filter)}
         job = job_id if job_id is not None else str(uuid4())
         with naming_job(job, target, named=job_id is not None, left=_REMOVED_FILES):
             return export_files(
                 dataset.opened,
                 target,
-                name,
+                format.lower(),
                 mode,
                 columns=columns,
                 filter=filter,
@@ -763,28 +733,3 @@ class TableExport(TableHandle):
                 job_id=job_id,
                 runner=SparkRunner(self._spark),
             )
-
-
-@contextmanager
-def _naming_formats(given: str) -> Iterator[None]:
-    """Name the known formats if Spark lacks a source of this name, too.
-
-    Other errors of a source before it writes become errors of the same class, with its message.
-    """
-    refusals = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
-    try:
-        yield
-    except Exception as error:
-        if "[DATA_SOURCE_NOT_FOUND]" in str(error):
-            raise OptionError(
-                f"format: expected {', '.join(FORMATS)}, or the name of a source of Spark, found "
-                f"{given!r}"
-            ) from error
-        if not isinstance(error, refusals):
-            raise
-        said = str(error).partition("\n")[0]
-        if "[PATH_ALREADY_EXISTS]" in said:
-            raise DatasetExistsError(f"export as {given}: {said}") from error
-        raise OptionError(
-            f"Spark's source {given!r} does not take the path, the columns or the options: {said}"
-        ) from error
