@@ -69,8 +69,9 @@ def test_a_crash_of_the_first_batch_at_any_step_loses_and_doubles_nothing(
 def test_a_crash_while_small_files_are_compacted_loses_and_doubles_nothing(
     uri: str, tmp_path: Path
 ) -> None:
-    query = Query(uri, tmp_path / "c", auto_compact_files="2")
+    query = Query(uri, tmp_path / "c")
     query.run(0, [[(1, "a")]])
+    glaive.dataset(uri).update_config({"glaive.auto_compact": "2"})
     step, killed, moments = 0, True, set()
     while killed:
         step += 1
@@ -78,7 +79,7 @@ def test_a_crash_while_small_files_are_compacted_loses_and_doubles_nothing(
         moments.add((len(rows(uri)), glaive.dataset(uri).manifest.num_fragments))
         query.run(1, [[(2, "b")]])
         assert rows(uri) == [(1, "a"), (2, "b")], step
-        glaive.dataset(uri, version=1).restore()
+        glaive.dataset(uri, version=2).restore()
     assert moments == {(1, 1), (2, 2), (2, 1)}, "before the batch, between, and after compaction"
 
 
@@ -206,7 +207,6 @@ def append_once(spark: SparkSession, batch: DataFrame, number: int, uri: str) ->
 IDS = [1, 2, 3, 4]
 KINDS: dict[str, tuple[Start, list[int]]] = {
     "append": (to_sink(), IDS),
-    "append and compact": (to_sink(auto_compact_files="2"), IDS),
     "merge": (to_sink(merge_keys="id"), IDS),
     "complete": (to_sink("complete"), [0, 1]),
     "a merge in foreachBatch": (to_function(merge_in_tasks), IDS),

@@ -343,23 +343,28 @@ def test_blobs_are_not_merged(uri: str) -> None:
 # --- small files ------------------------------------------------------------------------------
 
 
-def test_small_files_are_compacted_once_there_are_enough(uri: str, tmp_path: Path) -> None:
-    query = Query(uri, tmp_path / "checkpoint", auto_compact_files="3")
+@pytest.mark.parametrize("options", [{}, {"merge_keys": "id"}], ids=["append", "merge"])
+def test_small_files_are_compacted_once_there_are_enough(
+    uri: str, tmp_path: Path, options: dict[str, str]
+) -> None:
+    query = Query(uri, tmp_path / "checkpoint", **options)
     counts = []
     for number in range(6):
         query.run(number, [[(number, "x")]])
+        glaive.dataset(uri).update_config({"glaive.auto_compact": "3"})
         counts.append(glaive.dataset(uri).manifest.num_fragments)
 
-    assert counts == [1, 2, 1, 2, 1, 2]
+    assert counts == [1, 2, 1, 2, 3, 1]
     assert rows(uri) == [(number, "x") for number in range(6)]
     query.run(5, [[(5, "x")]])
     assert len(rows(uri)) == 6
 
 
 def test_new_files_of_a_clustered_table_are_clustered(uri: str, tmp_path: Path) -> None:
-    query = Query(uri, tmp_path / "checkpoint", auto_compact_files="3")
+    query = Query(uri, tmp_path / "checkpoint")
     query.run(0, [[(9, "x")]])
-    glaive.dataset(uri).update_config({"glaive.cluster_by": '["id"]'})
+    keys = {"glaive.cluster_by": '["id"]', "glaive.auto_compact": "3"}
+    glaive.dataset(uri).update_config(keys)
     for number in range(1, 6):
         query.run(number, [[(9 - number, "x")]])
 

@@ -27,12 +27,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from glaive.arrow.conditions import python_rows
 from glaive.dataclass import dataclass
-from glaive.dataset.clustering import rewrite_useful
-from glaive.dataset.compact import commit_rewrites
-from glaive.dataset.compaction_tasks import CompactionOptions
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
 from glaive.dataset.writing.rows import commit_plan, kept_up
@@ -272,11 +268,11 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         plan = self._plan_of(written)
         refuse_missing_files(plan, fragments)
         if self.options.merge_keys:
-            self._merge(plan, fragments, transaction)
+            made = self._merge(plan, fragments, transaction)
         else:
             plan = recording(_with_properties(plan, transaction), messages)
-            kept_up(plan, commit_plan(plan, fragments))
-        self._compact()
+            made = commit_plan(plan, fragments)
+        kept_up(plan, made)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Remove the files of a batch whose tasks failed, if the batch is uncommitted."""
@@ -335,7 +331,9 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         rules = plan.rules and replace(plan.rules, numbers=written[0].numbers)
         return replace(plan, read_version=number, identity=read, base=None, rules=rules)
 
-    def _merge(self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction) -> None:
+    def _merge(
+        self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction
+    ) -> Manifest:
         if self._newest() is None:
             commit_plan(plan, ())  # the transaction comes with the merge, as do the rows
         newest = open_latest(plan.store)
@@ -349,23 +347,12 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if order_by is not None:
             column = quoted_name(order_by)
             condition = f"target.{column} is null or source.{column} >= target.{column}"
-        merge = LanceDataset.of(plan.store, newest).merge_insert(keys)
+        dataset = LanceDataset.of(plan.store, newest)
+        merge = dataset.merge_insert(keys)
         merge.when_matched_update_all(condition).when_not_matched_insert_all()
         merge.transaction_properties(transaction.properties).execute(_rows(staged, kept, columns))
         discard_fragments(plan, fragments)
-
-    def _compact(self) -> None:
-        """Compact small files by the option's rule. The batch is committed whatever happens."""
-        limit = self.options.auto_compact_files
-        if limit is None:
-            return
-        store = self.job.plan.store
-        try:
-            opened = LanceDataset.of(store, open_latest(store)).opened
-            options = CompactionOptions.of({}, dict(opened.manifest.config))
-            commit_rewrites(opened, rewrite_useful(opened, options, LOCAL.runner, limit))
-        except GlaiveError as error:
-            _logger.warning("small files of %s were not compacted: %s", store.public_uri, error)
+        return dataset.manifest
 
 
 def _with_properties(plan: WritePlan, transaction: AppTransaction) -> WritePlan:
