@@ -34,6 +34,7 @@ from glaive.expr.parse import render
 from glaive.expr.tree import Call, Compare, Literal, Node
 from glaive.format.blobs import is_blob
 from glaive.scan.projection import SYSTEM_COLUMNS
+from glaive.spark.frame import stored_paths
 from glaive.spark.types import to_spark
 from glaive.spark.versions import (
     EqualNullSafe,
@@ -55,7 +56,9 @@ from glaive.spark.versions import (
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
+    from glaive.dataset.dataset import LanceDataset
     from glaive.format.fields import LanceSchema
+    from glaive.spark.options import Options
 
 
 # --- Convert comparisons with Spark constants to comparisons with stored values ---------
@@ -441,6 +444,12 @@ class Frame:
     paths: Mapping[str, tuple[str, ...]]
     schema: LanceSchema
     scanned: pa.Schema
+
+    @classmethod
+    def of(cls, columns: StructType, dataset: LanceDataset, options: Options) -> Frame:
+        """Return a frame with the columns of a read."""
+        paths, scanned = stored_paths(dataset, options), dataset.scanner().projected_schema
+        return cls(columns, paths, dataset.lance_schema, scanned)
 
 
 def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_CHARS) -> Pushed:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from glaive.config import memory_size
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.format.field import quoted_name
 from glaive.io.access import AccessPolicy, ExpiringOptions
 from glaive.io.location import path_of_file_uri, with_slashes
 from glaive.io.storage_options import PERMISSIONS, normalise_options
@@ -373,6 +374,12 @@ class Options:
     enable_stable_row_ids: bool | None = None
     identity: VersionIdentity | None = None
 
+    def selected(self, names: Sequence[str]) -> tuple[str, ...] | dict[str, str]:
+        """Return some columns of the frame in a form that scans accept."""
+        if not isinstance(self.columns, Mapping):
+            return tuple(names)
+        return {name: self.columns.get(name, quoted_name(name)) for name in names}
+
 
 _INTERNAL = ("uri", "storage", "identity")
 """Fields of :class:`Options` that Spark has no option for."""
@@ -465,8 +472,6 @@ class StreamOptions:
         value in this column. Rows of the dataset with a higher value stay unchanged.
     app_id
         ``txnAppId``: name of the application; default: the query's id, from its checkpoint.
-    auto_compact_files
-        Writing: compact small files after a batch, once there are this many.
     """
 
     starting_version: int | Literal["latest"] | None = option(START, None, "startingVersion")
@@ -486,7 +491,6 @@ class StreamOptions:
     merge_keys: tuple[str, ...] = option(replace(NAMED, of=_distinct), ())
     merge_order_by: str | None = None
     app_id: str | None = option(TEXT, None, "txnAppId")
-    auto_compact_files: int | None = option(POSITIVE)
 
 
 _MIN_SIMILARITY = 0.85

@@ -456,22 +456,8 @@ class GroupedFrame:
     frame: DataFrame
 
 
-def grouped_frame(
-    spark: SparkSession,
-    query: str,
-    use: TableUse,
-    schema: StructType,
-    options: Options,
-    dataset: LanceDataset,
-) -> GroupedFrame | None:
+def grouped_frame(spark: SparkSession, query: str, side: Side) -> GroupedFrame | None:
     """Replace the select of a table by groups from tasks; Spark only analyses it.
-
-    Parameters
-    ----------
-    use
-        The use of the table; ``options`` have all of its tests.
-    schema
-        All columns of the table.
 
     Returns
     -------
@@ -479,11 +465,15 @@ def grouped_frame(
         ``None`` if Spark must aggregate all rows: the answer might differ, or the session
         disables it.
     """
-    wanted = is_set(spark, AGGREGATE_SETTING, "true")
-    if not wanted or not use.decided or is_connect(spark) or dataset.count_rows() > MAX_ROWS:
+    use, (options, schema, dataset) = side.use, side.source
+    wanted = is_set(spark, AGGREGATE_SETTING, "true") and not is_connect(spark)
+    computed = _is_searched(options) or isinstance(options.columns, Mapping)
+    if not wanted or not use.decided or computed or dataset.count_rows() > MAX_ROWS:
         return None
+    filters, complete = _filters(use, side.source)
     span = select_span(query, use.table)
-    if span is None:
+    # Without columns and filters, the metadata has the number of rows.
+    if not complete or span is None or not (use.columns or filters):
         return None
     empty: Any = spark.createDataFrame([], schema).alias(use.table.alias_or_name)
     try:
@@ -491,7 +481,8 @@ def grouped_frame(
         if grouped is None:
             return None
         written = _of_empty(spark, query, span, use, empty).schema
-        needed = replace(options, columns=grouped.columns or options.columns)
+        columns = grouped.columns or use.columns or _narrowest(schema)
+        needed = _planned(spark, options, columns, _conjunction(filters))
         groups = planned_scan(spark, needed, dataset, grouped.partial)
         if groups is None:
             return None
@@ -749,9 +740,7 @@ def exact_filter(
     tests, decided = conditions(parsed, alias, schema)
     if not decided or parsed.find(exp.Query) is not None:
         return None
-    stored = stored_paths(dataset, whole)
-    frame = Frame(schema, stored, dataset.lance_schema, dataset.scanner().projected_schema)
-    pushed = push(tests, frame)
+    pushed = push(tests, Frame.of(schema, dataset, whole))
     return _conjunction(pushed.filters) if pushed.complete else None
 
 
@@ -865,7 +854,7 @@ def _with_frames(
         # Spark runs equal parts of a query once, if they read the same frame.
         equal = use.name, use.columns, repr(use.tests), *(id(keys) for keys in side.keys)
         placeholder = known.setdefault(equal, f"glaive_{len(frames)}")
-        grouped = _grouped(spark, query, use, sources[use.name])
+        grouped = grouped_frame(spark, query, side)
         if grouped is not None:
             placeholder = f"glaive_groups_{len(frames)}"
             frames[placeholder] = grouped.frame
@@ -914,21 +903,6 @@ def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
     return pinned(checked, dataset), spark_schema(frame_schema(dataset, checked)), dataset
 
 
-def _grouped(
-    spark: SparkSession, query: str, use: TableUse, source: tuple[Options, Any, Any]
-) -> GroupedFrame | None:
-    """Return the groups of a table, if tasks may aggregate its rows."""
-    pinned, schema, dataset = source
-    if not use.decided or _is_searched(pinned) or isinstance(pinned.columns, Mapping):
-        return None
-    filters, complete = _filters(use, source)
-    if not use.columns and not filters:  # the metadata has the number of rows
-        return None
-    columns = tuple(use.columns) or _narrowest(schema)
-    needed = _planned(spark, pinned, columns, _conjunction(filters))
-    return grouped_frame(spark, query, use, schema, needed, dataset) if complete else None
-
-
 def _is_searched(pinned: Options) -> bool:
     """Return whether the rows of a table are the result of a search."""
     searches = pinned.order_by or pinned.nearest or pinned.full_text_query
@@ -941,9 +915,7 @@ def _filters(use: TableUse, source: tuple[Options, Any, Any]) -> tuple[list[str]
     own = [pinned.filter] if pinned.filter else []
     if _is_searched(pinned):
         return own, not use.tests
-    stored = stored_paths(dataset, pinned)
-    whole = Frame(schema, stored, dataset.lance_schema, dataset.scanner().projected_schema)
-    pushed = push(use.tests, whole)
+    pushed = push(use.tests, Frame.of(schema, dataset, pinned))
     return [*own, *pushed.filters], pushed.complete
 
 
@@ -966,7 +938,7 @@ def _frame(spark: SparkSession, side: Side, options: Mapping[str, Any]) -> DataF
     filters, _ = _filters(use, side.source)
     if not use.columns and not filters and not searched:
         return spark.range(dataset.count_rows()).toDF("_row")
-    columns = _columns(use.columns or _narrowest(schema), pinned)
+    columns = pinned.selected(use.columns or _narrowest(schema))
     filter_text = _conjunction(filters)
     if not searched:
         planned = _planned(spark, pinned, columns, filter_text)
@@ -986,13 +958,6 @@ def _frame(spark: SparkSession, side: Side, options: Mapping[str, Any]) -> DataF
         branch=pinned.branch,
         **rest,
     )
-
-
-def _columns(names: Sequence[str], pinned: Options) -> tuple[str, ...] | dict[str, str]:
-    computed = pinned.columns
-    if not isinstance(computed, Mapping):
-        return tuple(names)
-    return {name: computed.get(name, quoted_name(name)) for name in names}
 
 
 def _narrowest(schema: Any) -> tuple[str, ...]:

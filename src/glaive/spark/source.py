@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.format.field import quoted_name
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import (
@@ -47,7 +46,6 @@ from glaive.spark.frame import (
     pinned,
     scan_arguments,
     split,
-    stored_paths,
 )
 from glaive.spark.options import Options, StreamOptions, from_spark, stream_options, with_location
 from glaive.spark.types import refuse_unassignable, spark_arrow_schema, to_spark
@@ -201,7 +199,7 @@ class LanceReader(DataSourceReader):
             return arguments
         del arguments["limit"]  # the part ends here
         return arguments | {
-            "columns": self._columns(),
+            "columns": self.options.selected(self.schema.names),
             "with_row_id": False,  # named by the columns, if at all
             "with_row_address": False,
             "fragments": fragments,
@@ -219,13 +217,6 @@ class LanceReader(DataSourceReader):
         """The filter of the options combined with filters that Spark pushed down."""
         own = () if self.options.filter is None else (self.options.filter,)
         return _conjunction((*own, *self.pushed))
-
-    def _columns(self) -> list[str] | dict[str, str]:
-        """Return the columns of the schema in a form that a scan accepts."""
-        computed = self.options.columns
-        if not isinstance(computed, Mapping):
-            return list(self.schema.names)
-        return {name: computed.get(name, quoted_name(name)) for name in self.schema.names}
 
     def _is_always_false(self, dataset: LanceDataset) -> bool:
         from glaive.expr.filters import bind_filter
@@ -253,12 +244,7 @@ class PushingReader(LanceReader):
         from glaive.spark.filters import MAX_CHARS, Frame, may_be_rounded, push
 
         dataset = open_dataset(self.options)
-        frame = Frame(
-            self.schema,
-            stored_paths(dataset, self.options),
-            dataset.lance_schema,
-            dataset.scanner().projected_schema,
-        )
+        frame = Frame.of(self.schema, dataset, self.options)
         budget = MAX_CHARS - len(self.options.filter or "")
         exact = [one for one in filters if not may_be_rounded(one)]
         pushed = push(exact, frame, budget)
