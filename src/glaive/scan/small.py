@@ -486,7 +486,7 @@ def _run_of_files(
 # --- Takes from many small fragments ----------------------------------------------------
 # Opening even a small file costs far more than finding a row in it. The first take from small
 # files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have
-# read an eighth of the fragments, a take reads all small files of the version and keeps them as
+# read a sixteenth of the fragments, a take reads all small files of the version and keeps them as
 # one. If they are too many bytes, takes open the files that an earlier take has read.
 
 _KEPT_BYTES: Final = 16 * 1024 * 1024

@@ -41,6 +41,9 @@ _MIN_PREFETCHED_ROWS = 2
 _JOINS_PER_TAKE = 8
 """Fragments that can be joined in the time of a take from one."""
 
+_KEPT_PER_READ = 16
+"""Small files that a take keeps, for each small file that takes have read before."""
+
 _MIN_UNJOINED = 4
 """Unjoined fragments that takes read before any are joined: loading the code takes 12 ms."""
 
@@ -67,6 +70,7 @@ class BoundProjection:
         "_token",
         "_unjoined",
         "_without_inputs",
+        "limited_scans",
         "projection",
         "schema",
         "snapshot",
@@ -80,7 +84,7 @@ class BoundProjection:
         self._token = weakref.ref(self)
         self._cache = snapshot.session.cache
         self._taken_from: set[int] = set()
-        self._unjoined = 0
+        self._unjoined = self.limited_scans = 0
         self._joins = self._joins_all = projection.plain and not projection.has_extension_types
         self._without_inputs: BoundProjection | None = None
         self._inputs: dict[tuple[str, ...], BoundProjection] = {}
@@ -188,8 +192,8 @@ class BoundProjection:
 
     @property
     def has_small_takes(self) -> bool:
-        """Whether earlier takes have read an eighth of the fragments, if these are small files."""
-        return len(self._taken_from) * _JOINS_PER_TAKE >= self.snapshot.manifest.num_fragments
+        """Whether earlier takes have read a sixteenth of the fragments, if these are small files."""
+        return len(self._taken_from) * _KEPT_PER_READ >= self.snapshot.manifest.num_fragments
 
     def is_first_take(self, position: int) -> bool:
         """Return whether this is the first read of an unopened fragment by a take."""

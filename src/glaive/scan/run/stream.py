@@ -183,6 +183,9 @@ _TAKEN_ROWS, _TAKEN_FRAGMENTS, _TAKEN_BYTES = 1024, 8, 4 * 1024 * 1024
 quicker than a scan. Larger rows are views of pages in a scan.
 """
 
+_SCANS_BEFORE_TAKES = 8
+"""Scans with a limit before the first take: it maps whole pages, and scans read chunks."""
+
 
 def _is_taken(run: ScanRun, plan: ScanPlan) -> bool:
     """Return whether a plan has few rows of mapped fragments: a take is quicker.
@@ -199,6 +202,10 @@ def _is_taken(run: ScanRun, plan: ScanPlan) -> bool:
         len(plan.ranges) < MIN_SMALL_FILES or plan.rows > _TAKEN_ROWS
     ):
         return False
+    if len(plan.ranges) < MIN_SMALL_FILES:
+        source.limited_scans += 1
+        if source.limited_scans <= _SCANS_BEFORE_TAKES:
+            return False
     first = source.fragment(plan.ranges[0].position)
     return first.mapped and plan.rows * row_bytes(first) <= _TAKEN_BYTES
 
