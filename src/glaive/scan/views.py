@@ -192,7 +192,7 @@ class BoundProjection:
 
     @property
     def has_small_takes(self) -> bool:
-        """Whether earlier takes have read a sixteenth of the fragments, if these are small files."""
+        """Whether earlier takes have read a sixteenth of the fragments, as small files."""
         return len(self._taken_from) * _KEPT_PER_READ >= self.snapshot.manifest.num_fragments
 
     def is_first_take(self, position: int) -> bool:
