@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,25 @@ import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from tests.kit.crashes import killed_at_step
 
 import glaive
-from glaive.errors import ColumnNotFoundError, GlaiveError, OptionError, SchemaError
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetNotFoundError,
+    GlaiveError,
+    OptionError,
+    SchemaError,
+)
 from glaive.spark import LanceTable
+from glaive.spark.source import LanceDataSource
 
 pytestmark = pytest.mark.spark
 
+FRAME = StructType().add("id", LongType()).add("ts", LongType()).add("op", StringType())
+FRAME.add("name", StringType()).add("n", IntegerType())
 FEED = "id bigint, ts bigint, op string, name string, n int"
 Change = tuple[int, int, str, str | None, int | None]
 """Key, sequence, operation and two values."""
@@ -26,12 +40,16 @@ def feed(spark: SparkSession, changes: list[Change]) -> DataFrame:
     return spark.createDataFrame(changes, FEED)
 
 
-def empty(spark: SparkSession, uri: str, scd: int = 1) -> LanceTable:
+def make(uri: str, scd: int = 1) -> None:
     columns = {"id": pa.int64(), "ts": pa.int64(), "name": pa.string(), "n": pa.int32()}
     if scd == 2:
         columns |= {"valid_from": pa.int64(), "valid_to": pa.int64(), "is_current": pa.bool_()}
     schema = pa.schema(columns)
     glaive.write_dataset(schema.empty_table(), uri)
+
+
+def empty(spark: SparkSession, uri: str, scd: int = 1) -> LanceTable:
+    make(uri, scd)
     return LanceTable.forPath(spark, uri)
 
 
@@ -39,6 +57,35 @@ def rows(uri: str, *columns: str) -> list[tuple[Any, ...]]:
     table = lance.dataset(uri).to_table(columns=list(columns))
     found = zip(*(table[name].to_pylist() for name in columns), strict=True)
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
+
+
+class Writes:
+    """Applies changes by options of ``format("lance")``, as Spark's processes run a write."""
+
+    def __init__(self, uri: str, **options: str) -> None:
+        self.options = {"path": uri, "keys": "id", "sequence_by": "ts", **options}
+
+    def writer(self, schema: StructType) -> Any:
+        source = LanceDataSource(dict(self.options))
+        return (
+            source.streamWriter(schema, False) if self.is_stream else source.writer(schema, False)
+        )
+
+    @property
+    def is_stream(self) -> bool:
+        return "txnAppId" in self.options
+
+    def run(self, schema: StructType, changes: list[Change], number: int = 0) -> None:
+        """Write the changes in two tasks, and commit them."""
+        messages = []
+        for part in changes[::2], changes[1::2]:
+            columns = zip(*part, strict=True) if part else [()] * 5
+            types = to_arrow_schema(schema)
+            arrays = [pa.array(one, of.type) for one, of in zip(columns, types, strict=True)]
+            writer = pickle.loads(pickle.dumps(self.writer(schema)))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=types)
+            messages.append(pickle.loads(pickle.dumps(writer.write(iter([batch])))))
+        self.writer(schema).commit(messages, *([number] if self.is_stream else []))
 
 
 def random_changes(seed: int, keys: int = 6, count: int = 40) -> list[Change]:
@@ -144,17 +191,98 @@ def test_a_delete_wins_over_a_change_with_its_sequence(spark: SparkSession, tmp_
         assert kept == [(1, 5, 5, False), (2, 5, None, True)]
 
 
-def test_a_stream_applies_its_batches_once(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_options", [False, True])
+def test_a_stream_applies_its_batches_once(
+    spark: SparkSession, uri: str, tmp_path: Path, by_options: bool
+) -> None:
     table, changes = empty(spark, uri), random_changes(3)
     source = str(tmp_path / "feed.lance")
     checkpoint = str(tmp_path / "checkpoint")
     for start in (0, 25):
         glaive.spark.write(feed(spark, changes[start : start + 25]), source, mode="append")
         stream = spark.readStream.format("lance").load(source)
-        writer: Any = table.applyChanges(stream, "id", "ts", delete_where="op = 'd'")
+        if by_options:
+            writer: Any = stream.writeStream.format("lance").option("path", uri)
+            writer = writer.options(keys="id", sequence_by="ts", delete_where="op = 'd'")
+        else:
+            writer = table.applyChanges(stream, "id", "ts", delete_where="op = 'd'")
         query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         query.awaitTermination()
     assert rows(uri, "id", "ts", "name", "n") == newest(changes, keeps_values=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"ignore_null_updates": "true"}, {"scd": "2"}],
+    ids=["newest", "without nulls", "history"],
+)
+def test_options_of_a_write_apply_changes_as_the_model_does(
+    uri: str, seed: int, options: dict[str, str]
+) -> None:
+    scd, keeps_values = int(options.get("scd", 1)), "ignore_null_updates" in options
+    make(uri, scd)
+    writes, changes = Writes(uri, delete_where="op = 'd'", **options), random_changes(seed)
+    shuffled = random.Random(seed).sample(changes, len(changes))
+    ordered = changes if keeps_values else shuffled
+    for start in range(0, 40, 10):
+        writes.run(FRAME, ordered[max(0, start - 5) : start + 10])
+    if scd == 2:
+        columns = ("id", "valid_from", "valid_to", "is_current", "name", "n")
+        found = glaive.dataset(uri).to_table(columns=list(columns)).to_pylist()
+        kept = sorted((tuple(row.values()) for row in found), key=lambda row: row[:2])
+        assert kept == history(changes)
+    else:
+        assert rows(uri, "id", "ts", "name", "n") == newest(changes, keeps_values=keeps_values)
+    version = glaive.dataset(uri).version
+    writes.run(FRAME, shuffled)
+    assert glaive.dataset(uri).version == version
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_stream_that_is_killed_at_any_step_applies_each_batch_once(uri: str, scd: int) -> None:
+    make(uri, scd)
+    writes = Writes(uri, delete_where="op = 'd'", scd=str(scd), txnAppId="feed")
+    changes = [*random_changes(1), (1, 50, "u", "later", 1), (2, 51, "d", None, None)]
+    writes.run(FRAME, changes[:20], 0)
+    before, columns = glaive.dataset(uri).version, ("id", "name", "n")
+    killed, step = True, 0
+    while killed:
+        step += 1
+        killed = killed_at_step(uri, lambda: writes.run(FRAME, changes[20:], 1), step)
+        writes.run(FRAME, changes[20:], 1)  # the query starts again from its checkpoint
+        found = glaive.dataset(uri).to_table().select(columns)
+        if scd == 1:
+            kept = [(key, *values) for key, _, *values in newest(changes, keeps_values=False)]
+        else:
+            kept = [(key, *values) for key, _, _, _, *values in history(changes)]
+        assert sorted(map(repr, zip(*found.to_pydict().values(), strict=True))) == sorted(
+            map(repr, kept)
+        )
+        glaive.dataset(uri, version=before).restore()
+    assert step > 8
+    dataset = glaive.dataset(uri)
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    used = {file.path for part in dataset.manifest.fragments() for file in part.files}
+    assert {path.name for path in Path(uri, "data").glob("*.lance")} == used
+
+
+def test_changes_keep_columns_that_they_lack_and_follow_the_rules_of_the_table(uri: str) -> None:
+    default = {"glaive.default": "'new'"}
+    columns = {"id": pa.int64(), "ts": pa.int64(), "name": pa.string(), "n": pa.int32()}
+    fields = [pa.field(name, kind) for name, kind in columns.items()]
+    schema = pa.schema([*fields, pa.field("state", pa.string(), metadata=default)])
+    old = {"id": [1, 2], "ts": [None, 1], "name": ["a", "b"], "n": [1, 2], "state": ["x", "y"]}
+    glaive.write_dataset(pa.table(old, schema), uri)
+    glaive.dataset(uri).add_constraint("positive", "n > 0")
+    writes = Writes(uri, delete_where="op = 'd'")
+    writes.run(FRAME, [(1, 1, "u", "c", 3), (2, 2, "d", None, -1), (3, 3, "u", "d", 4)])
+    kept = ("id", "ts", "name", "n", "state")
+    assert rows(uri, *kept) == [(1, 1, "c", 3, "x"), (3, 3, "d", 4, "new")]
+    with pytest.raises(SchemaError, match="positive"):
+        writes.run(FRAME, [(3, 9, "u", "e", -4)])
+    assert rows(uri, *kept) == [(1, 1, "c", 3, "x"), (3, 3, "d", 4, "new")]
 
 
 def test_deletes_of_a_killed_run_apply_when_it_runs_again(
@@ -170,7 +298,7 @@ def test_deletes_of_a_killed_run_apply_when_it_runs_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("glaive.spark.lance_table.apply_changes.ChangeRules._newest", stopped)
+        patched.setattr("glaive.spark.lance_table.apply_changes.FrameChanges._newest", stopped)
         with pytest.raises(KeyboardInterrupt):
             table.applyChanges(changes, "id", "ts", "op = 'd'")
     assert glaive.dataset(uri).count_rows() == 2
@@ -232,3 +360,31 @@ def test_a_change_without_key_or_sequence_stops_the_call(
     with pytest.raises(Exception, match="which identifies or orders it"):
         table.applyChanges(feed(spark, [change]), "id", "ts", "op = 'd'")
     assert glaive.dataset(uri).count_rows() == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence_by": ""},
+        {"keys": ""},
+        {"keys": "", "sequence_by": "", "delete_where": "op = 'd'"},
+        {"merge_schema": "true"},
+        {"replace_where": "id = 1"},
+        {"scd": "3"},
+        {"scd": "2", "ignore_null_updates": "true"},
+    ],
+    ids=repr,
+)
+def test_options_of_changes_that_glaive_would_ignore_are_refused(
+    uri: str, options: dict[str, str]
+) -> None:
+    make(uri)
+    writes = Writes(uri, **options)
+    writes.options = {name: text for name, text in writes.options.items() if text}
+    with pytest.raises(OptionError):
+        writes.writer(FRAME)
+
+
+def test_changes_need_a_dataset(uri: str) -> None:
+    with pytest.raises(DatasetNotFoundError, match="changes need a dataset"):
+        Writes(uri).writer(FRAME)

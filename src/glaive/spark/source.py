@@ -376,9 +376,10 @@ class LanceDataSource(DataSource):
                 "option job_id: it names one write, and a stream makes one for each batch. "
                 "txnAppId names the stream"
             )
-        if overwrite and of_stream.merge_keys:
+        if of_stream.merge_keys and (overwrite or options.keys):
             raise OptionError(
-                "option merge_keys: the output mode complete replaces all rows. Use append"
+                "option merge_keys: the output mode complete replaces all rows, and keys apply "
+                "changes. Use append without keys"
             )
         app_id = application_id(of_stream.app_id, self.options, options.storage)
         return LanceStreamWriter(plan_job(schema, options, overwrite=overwrite), of_stream, app_id)

@@ -39,9 +39,7 @@ from glaive.errors import (
     GlaiveError,
     OptionError,
     SchemaError,
-    UnsupportedFeatureError,
 )
-from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import FragmentList
@@ -58,6 +56,7 @@ from glaive.spark.writer import (
     LanceArrowWriter,
     WriteJob,
     recording,
+    refuse_blobs,
     refuse_missing_files,
     written_fragments,
 )
@@ -226,12 +225,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         self.app_id = app_id
         if options.merge_keys:
             check_keys(job.columns, options.merge_keys, options.merge_order_by, job.plan.store.uri)
-            blobs = [field.name for field in job.plan.schema.fields if has_blobs(field)]
-            if blobs:
-                raise UnsupportedFeatureError(
-                    f"option merge_keys: rows with the blob column {blobs[0]!r} cannot be merged "
-                    "by a stream. Append them, or merge them in foreachBatch"
-                )
+            refuse_blobs(job.plan.schema, "merge_keys")
 
     def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
         self, iterator: Iterator[pa.RecordBatch]
@@ -263,11 +257,14 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             return
         written = [message for message in messages if isinstance(message, BatchWritten)]
         fragments = written_fragments(written)
-        if not fragments and (self.options.merge_keys or self.job.plan.options.mode == "append"):
+        changes, keys = self.job.changes, self.options.merge_keys
+        if not fragments and (changes or keys or self.job.plan.options.mode == "append"):
             return
         plan = self._plan_of(written)
         refuse_missing_files(plan, fragments)
-        if self.options.merge_keys:
+        if changes is not None:
+            made = changes(_with_properties(plan, transaction), fragments)
+        elif keys:
             made = self._merge(plan, fragments, transaction)
         else:
             plan = recording(_with_properties(plan, transaction), messages)

@@ -13,6 +13,7 @@ Fields of a struct have their own metadata. The names are the format's logical t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from glaive.arrow.extensions import is_json
 from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.expr.coerce import is_list, is_number, is_string
 from glaive.format.extension import field_metadata, storage_type, with_json
-from glaive.format.field import BLOB, BLOB_V2, Field
+from glaive.format.field import BLOB, BLOB_V2, Field, quoted_name
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, leaf_type, logical_type
 from glaive.spark.versions import HAS_TIME, SPARK, TimeType, arrow_schema
 
@@ -416,6 +417,24 @@ def matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         elif name.lower() in alone and name.lower() in lower:
             found[name] = lower[name.lower()]
     return found
+
+
+_ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
+"""A star for all columns, as opposed to a multiplication."""
+
+
+def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
+    """Return names that occur in a lower-case text, plain or as spelled within backticks.
+
+    Raises
+    ------
+    OptionError
+        The text has a ``*`` for all columns, including unread ones.
+    """
+    if _ALL_COLUMNS.search(text):
+        raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
+    spelled = ((name, name.lower()) for name in names)
+    return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
 
 
 def respelled(source: pa.Schema, target: pa.Schema) -> pa.Schema:

@@ -17,7 +17,7 @@ import gc
 import logging
 import platform
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -48,9 +48,11 @@ from glaive.errors import (
     OptionError,
     SchemaError,
     StoreError,
+    UnsupportedFeatureError,
 )
 from glaive.expr.bind import check_column_texts
 from glaive.expr.filters import bind_filter
+from glaive.format.blobs import has_blobs
 from glaive.format.field import BLOB, BLOB_V2, is_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, FragmentList, packed_fragments, unpacked_fragments
@@ -60,6 +62,7 @@ from glaive.format.paths import VERSIONS, data_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.options import Meter
 from glaive.spark.cast import conform, restored_batch, restored_schema
+from glaive.spark.change_rules import ChangeRules
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.options import Options
 from glaive.spark.types import (
@@ -301,6 +304,8 @@ class WriteJob:
         Filter of the rows to replace; all written rows match it.
     replace_using
         Columns; rows with the values of a written row in them are replaced.
+    changes
+        Applies the written rows as changes, instead of a commit.
     applied
         Whether the dataset already has this transaction of an application, or this named job: then
         the write is skipped.
@@ -314,6 +319,9 @@ class WriteJob:
     decimals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replace_where: str | None = None
     replace_using: tuple[str, ...] = ()
+    changes: Callable[[WritePlan, FragmentList], Manifest] | None = dataclasses.field(
+        default=None, repr=False
+    )
     applied: bool = False
     release: str = RELEASE
 
@@ -362,6 +370,9 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
         and (appends or not options.overwrite_schema)
     ):
         sent, stored = (respelled(names, base.schema.to_arrow()) for names in (sent, stored))
+    order, also = options.sequence_by, (options.delete_where, options.ignore_null_updates)
+    if options.keys or order is not None or any(also) or options.scd != 1:
+        return _plan_changes(sent, options, store, base, overwrite=overwrite)
     if base is not None and appends and options.merge_schema:
         base = _with_columns(stored, base, options)
     return _plan(sent, stored, options, store, base, overwrite=overwrite)
@@ -428,6 +439,72 @@ def _plan(
         replace_using=() if base is None else options.replace_using,
         applied=base is not None and marks.are_applied(base),
     )
+
+
+def _plan_changes(
+    sent: pa.Schema, options: Options, store: ObjectStore, base: Manifest | None, *, overwrite: bool
+) -> WriteJob:
+    """Plan to write changes to files, which the commit applies to the dataset.
+
+    Raises
+    ------
+    OptionError
+        The rows replace the dataset, or keys or sequence are missing.
+    DatasetNotFoundError
+        The dataset is missing.
+    """
+    _check_together(options, overwrite=overwrite)
+    if overwrite or options.merge_schema or options.sequence_by is None:
+        raise OptionError(
+            "options keys and sequence_by: give both, and append rows without merge_schema"
+        )
+    if base is None:
+        raise DatasetNotFoundError(
+            f"{options.uri}: changes need a dataset. Create it with its columns first"
+        )
+    chosen = options.columns
+    rules = ChangeRules(
+        options.keys,
+        options.sequence_by,
+        options.delete_where,
+        options.ignore_null_updates,
+        options.scd,  # type: ignore[arg-type]  # the rules check it
+        None if chosen is None else tuple(chosen),
+    )
+    types = assigned(sent, stored_types(base.schema))
+    columns = pa.schema([_without_rules(field) for field in types])
+    plan = plan_write(store, columns, _write_options(options, "overwrite"), base, enforce=False)
+    refuse_blobs(plan.schema, "keys")
+    return WriteJob(
+        plan=plan,
+        columns=columns,
+        allow_truncation=options.allow_truncation,
+        decimals=options.decimals,
+        changes=partial(rules.commit, options.storage),
+        applied=CommitMarks.of(plan.options.transaction_properties).are_applied(base),
+    )
+
+
+def _without_rules(field: Any) -> Any:
+    """Return a nullable column without metadata, except for its extension type."""
+    metadata = {key: text for key, text in (field.metadata or {}).items() if b"ARROW:" in key}
+    return field.with_nullable(True).with_metadata(metadata)
+
+
+def refuse_blobs(schema: LanceSchema, name: str) -> None:
+    """Refuse rows with blobs for an option that merges them.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A column has blobs.
+    """
+    blobs = [field.name for field in schema.fields if has_blobs(field)]
+    if blobs:
+        raise UnsupportedFeatureError(
+            f"option {name}: rows with the blob column {blobs[0]!r} cannot be merged by a write or "
+            "a stream. Append them, or merge them in foreachBatch"
+        )
 
 
 def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
@@ -598,7 +675,10 @@ class LanceArrowWriter(DataSourceArrowWriter):
         fragments = written_fragments(messages)
         job = replace(job, plan=recording(job.plan, messages))
         refuse_missing_files(job.plan, fragments)
-        if job.replace_where is not None or (job.replace_using and fragments):
+        if job.changes is not None:
+            if fragments:
+                job.changes(job.plan, fragments)
+        elif job.replace_where is not None or (job.replace_using and fragments):
             if not _is_committed(job):
                 _replace(job, fragments, _keys(messages))
         elif fragments or not job.plan.appends:

@@ -480,18 +480,25 @@ pages."""
 
 
 def merge(
-    dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource, meter: Meter | None = None
+    dataset: OpenedVersion,
+    clauses: MergeClauses,
+    source: MergeSource,
+    meter: Meter | None = None,
+    *,
+    deleted: RowsByFragment | None = None,
 ) -> tuple[Update, dict[str, int]]:
     """Write the files of a merge; return the operation to commit, and the counts.
 
     ``MergeInsertBuilder.execute`` lists errors and cost. ``meter`` records times and counts.
+    ``deleted`` are rows to delete whose keys the source lacks.
     """
     meter = meter or Meter()
     schema = dataset.manifest.schema
     fits = check_source(schema, source.rows.schema, clauses, where=dataset.uri)
     rows: Any = conform(source.rows, fits.to_arrow())
     ids = RelocatedIds(kept=dataset.manifest.uses(Feature.STABLE_ROW_IDS))
-    run = _Merge(dataset, clauses, fits, rows, source, meter, ids)
+    more = RowsByFragment() if deleted is None else deleted
+    run = _Merge(dataset, clauses, fits, rows, source, meter, ids, deleted=more)
     return run.replaced() if clauses.mode == "rewrite_columns" else run.rewritten()
 
 

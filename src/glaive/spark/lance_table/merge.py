@@ -50,6 +50,7 @@ from glaive.spark.merging import (
 from glaive.spark.options import Options
 from glaive.spark.runner import SparkJob, SparkRunner
 from glaive.spark.types import (
+    columns_in,
     matching,
     refuse_same_without_case,
     refuse_unassignable,
@@ -292,9 +293,6 @@ _NUMBER = "__glaive_number"
 _BROADCAST_KEYS = 1 << 16
 """Maximum keys of a source for which matching rows are broadcast instead of shuffled."""
 
-_ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
-"""A star for all columns, as opposed to a multiplication."""
-
 Rows = Literal["matched", "not matched", "not matched by source"]
 
 
@@ -488,20 +486,6 @@ def _columns_named(
         )
     names = opened.manifest.schema.names
     return columns_in(text, names, "a merge") or names[:1]
-
-
-def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
-    """Return names that occur in a lower-case text, plain or as spelled within backticks.
-
-    Raises
-    ------
-    OptionError
-        The text has a ``*`` for all columns, including unread ones.
-    """
-    if _ALL_COLUMNS.search(text):
-        raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
-    spelled = ((name, name.lower()) for name in names)
-    return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
 
 
 def _column(given: str | Column) -> Column:
@@ -870,8 +854,6 @@ class MergeBuilder:
         return {name: self.source[quoted_name(given[name])] for name in names if name in given}
 
     def _add_columns(self) -> None:
-        import pyarrow as pa
-
         if all(clause.values is not None for clause in self.clauses):
             return
         known = matching(self.source.columns, self.dataset.lance_schema.names).values()

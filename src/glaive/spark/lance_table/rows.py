@@ -35,8 +35,8 @@ from glaive.format.fragment import FragmentList
 from glaive.options import one_of
 from glaive.spark.api import TableHandle, located
 from glaive.spark.failures import naming_columns
-from glaive.spark.lance_table.apply_changes import ChangeRules
-from glaive.spark.lance_table.merge import MergeBuilder, columns_in, target_frame
+from glaive.spark.lance_table.apply_changes import FrameChanges
+from glaive.spark.lance_table.merge import MergeBuilder, target_frame
 from glaive.spark.merging import (
     ADDRESS,
     CollectRows,
@@ -47,6 +47,7 @@ from glaive.spark.merging import (
 )
 from glaive.spark.runner import SparkJob
 from glaive.spark.types import (
+    columns_in,
     refuse_unassignable,
     spark_arrow_schema,
     stored_schema,
@@ -330,14 +331,7 @@ class TableRows(TableHandle):
         >>> writer = table.applyChanges(spark.readStream.table("feed"), "id", sequence_by="ts")
         >>> writer.option("checkpointLocation", "feed.checkpoint").start()
         """
-        one_of(1, 2).check("scd", scd)
-        if not keys:
-            raise OptionError("keys: expected a column, found none. Name what identifies a row")
-        if ignore_null_updates and scd == 2:
-            raise OptionError(
-                "ignore_null_updates: a history (scd=2) keeps the nulls of a change. Leave it out"
-            )
-        rules = ChangeRules(
+        rules = FrameChanges(
             (keys,) if isinstance(keys, str) else tuple(keys),
             sequence_by,
             delete_where,
