@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -508,35 +509,43 @@ class Page:
 
     titles: str
     engines: list[str]
-    lines: list[str] = field(default_factory=list)
-
-    def head(self) -> None:
-        cells = " | ".join(
-            f"{engine}: CPU s | wall s | driver MB | workers MB" for engine in self.engines
-        )
-        self.add(f"| step | CPU of glaive / Parquet | {cells} |")
-        self.add("|---" * (2 + 4 * len(self.engines)) + "|")
-
-    def add(self, line: str) -> None:
-        self.lines.append(line)
-        print(line, flush=True)
+    steps: dict[str, tuple[str, Mapping[str, Cost]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def step(self, name: str, costs: Mapping[str, Cost]) -> None:
-        cells = []
-        for engine in self.engines:
-            cost = costs.get(engine)
-            if cost is None:
-                cells += ["–"] * 4
-                continue
-            cells += [f"{cost.cpu:.1f}", f"{cost.wall:.1f}"]
-            cells += [f"{cost.driver / 1e6:,.0f}", f"{cost.workers / 1e6:,.0f}"]
         both = "glaive" in costs and "Parquet" in costs
         ratio = _ratio(name, costs["glaive"].cpu / costs["Parquet"].cpu) if both else "–"
-        self.add(f"| {name} | {ratio} | {' | '.join(cells)} |")
+        self.steps[name] = ratio, costs
+        print(f"{name}: {ratio}, {costs}", flush=True)
+
+    def note(self, line: str) -> None:
+        self.notes.append(f"- {line}")
+        print(line, flush=True)
+
+    def table(self, first: str, second: str, cell: Callable[[Cost], tuple[str, str]]) -> str:
+        """Return a table with two figures for each engine."""
+        titles = [f"{engine}: {name}" for engine in self.engines for name in (first, second)]
+        rows = (
+            [name, *(text for one in self.engines for text in _cells(costs.get(one), cell)), ratio]
+            for name, (ratio, costs) in self.steps.items()
+        )
+        lines = [["step", *titles, "CPU of glaive / Parquet"], ["---"] * (2 + len(titles)), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def keep(self) -> None:
         target = Path(__file__).resolve().parent.parent / "docs" / "figures-spark.md"
-        target.write_text(self.titles + "\n".join(self.lines) + "\n")
+        times = self.table("CPU s", "wall s", lambda one: (f"{one.cpu:.1f}", f"{one.wall:.1f}"))
+        memory = self.table(
+            "driver MB",
+            "workers MB",
+            lambda one: (f"{one.driver / 1e6:,.0f}", f"{one.workers / 1e6:,.0f}"),
+        )
+        parts = [self.titles, "\n".join(self.notes), "## Time", times, "## Memory", memory]
+        target.write_text("\n\n".join(parts) + "\n")
+
+
+def _cells(cost: Cost | None, cell: Callable[[Cost], tuple[str, str]]) -> tuple[str, str]:
+    return ("–", "–") if cost is None else cell(cost)
 
 
 def _titles(options: argparse.Namespace) -> str:
@@ -557,8 +566,11 @@ def _titles(options: argparse.Namespace) -> str:
         "`deltalake`, which runs without Spark.\n"
         f"- `vectors` has {max(round(200_000 * options.scale), SEARCHES):,} vectors of "
         f"{DIMENSION} numbers. The search join finds the 10 nearest for {SEARCHES:,} rows.\n"
-        f'- `make bench-spark ARGS="--scale {options.scale:g} --master {options.master} --keep"`'
-        " writes this page.\n\n"
+        "- The engines share their processes. So the memory of a step includes what an earlier "
+        "engine has not given back yet.\n"
+        f"- Ingests and queries ran {options.repeat} times (the least CPU counts), other steps "
+        "once.\n"
+        f'- `make bench-spark ARGS="{" ".join(sys.argv[1:])}"` writes this page.'
     )
 
 
@@ -597,7 +609,6 @@ def main() -> None:
             for step in engine.steps().values():
                 step()
         page = Page(_titles(options), list(engines))
-        page.head()
         for name in dict.fromkeys(name for made in engines.values() for name in made.steps()):
             turns = options.repeat - 1 if name in REPEATED else 0
             runs = [run_step(engines, name)]
@@ -619,20 +630,16 @@ def main() -> None:
         if len(sums) == 2:
             lance, parquet = engines["glaive"], engines["Parquet"]
             size = lance.lineitem_bytes() / parquet.lineitem_bytes()
-            page.add("")
-            page.add(f"- CPU of all queries: {_ratio('queries', sums['glaive'] / sums['Parquet'])}")
-            page.add(f"- Bytes of `lineitem`: {_ratio('bytes of lineitem', size)}")
+            page.note(f"CPU of all queries: {_ratio('queries', sums['glaive'] / sums['Parquet'])}")
+            page.note(f"Bytes of `lineitem`: {_ratio('bytes of lineitem', size)}")
         if options.fragments:
-            page.add("")
-            page.head()
             many = Fragments(spark, root, options.fragments)
             for name in many.steps():
                 page.step(
                     f"{name}: {options.fragments:,} fragments", run_step({"glaive": many}, name)
                 )
             many.check()
-            page.add("")
-        page.add(f"- {stream_for(spark, root, options.stream)}")
+        page.note(stream_for(spark, root, options.stream))
         if options.keep:
             page.keep()
     finally:

@@ -31,7 +31,8 @@ HEAD = """# Figures
 This page shows the results of runs that look for mistakes in glaive. [Reliability](reliability.md)
 says what the tests check. `make figures` writes this page from the files in `docs/figures`. The
 last column of the first table has the command that repeats a run. `make nightly` has longer runs.
-Other pages show speed: [benchmark](figures-benchmark.md), [vector indices](figures-vectors.md).
+Other pages show speed: [benchmark](figures-benchmark.md), [vector indices](figures-vectors.md),
+[Spark](figures-spark.md).
 """
 
 

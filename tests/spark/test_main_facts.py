@@ -287,7 +287,7 @@ def test_times_of_day_are_read_or_refused_with_the_release_that_has_them(
 
 
 FEATURES = {
-    "filters for Python sources": hasattr(datasource, "EqualTo"),
+    "filters for data sources in Python": hasattr(datasource, "EqualTo"),
     "Arrow batches for sinks of streams": hasattr(datasource, "DataSourceStreamArrowWriter"),
     "partitions by number (`repartitionById`)": hasattr(DataFrame, "repartitionById"),
     "times of day (`TIME`)": HAS_TIME,
