@@ -69,6 +69,14 @@ def _read(spark: SparkSession, query: str, tables: dict[str, str]) -> list[str]:
     return sorted(re.findall(r"\w+ among \d+ keys of \w+", row[0]))
 
 
+def _check(spark: SparkSession, query: str, tables: dict[str, str], keys: list[str]) -> None:
+    """Check that a query finds the rows that Spark finds, by scans that test these keys."""
+    found = glaive.spark.sql(spark, query, **tables)
+
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, spark.sql(query).collect()))
+    assert _read(spark, query, tables) == keys
+
+
 KEYS = "k among 8 keys of small"
 
 FEWER = {
@@ -93,12 +101,7 @@ FEWER = {
 def test_rows_without_a_match_are_left_out(
     spark: SparkSession, tables: dict[str, str], query: str
 ) -> None:
-    query = f"select * {query}"
-
-    found = glaive.spark.sql(spark, query, **tables)
-
-    assert sorted(map(repr, found.collect())) == sorted(map(repr, spark.sql(query).collect()))
-    assert _read(spark, query, tables) == [KEYS]
+    _check(spark, f"select * {query}", tables, [KEYS])
 
 
 OTHERS = {
@@ -125,10 +128,7 @@ OTHERS = {
 def test_keys_have_types_with_identical_equal_values(
     spark: SparkSession, tables: dict[str, str], query: str
 ) -> None:
-    found = glaive.spark.sql(spark, query, **tables)
-
-    assert sorted(map(repr, found.collect())) == sorted(map(repr, spark.sql(query).collect()))
-    assert _read(spark, query, tables) == OTHERS[query]
+    _check(spark, query, tables, OTHERS[query])
 
 
 ALL = [
@@ -157,12 +157,7 @@ ALL = [
 def test_joins_that_need_other_rows_read_them(
     spark: SparkSession, tables: dict[str, str], query: str
 ) -> None:
-    query = f"select * {query}"
-
-    found = glaive.spark.sql(spark, query, **tables)
-
-    assert sorted(map(repr, found.collect())) == sorted(map(repr, spark.sql(query).collect()))
-    assert _read(spark, query, tables) == []
+    _check(spark, f"select * {query}", tables, [])
 
 
 def test_keys_that_leave_out_few_rows_stay_where_they_are(
