@@ -41,18 +41,18 @@ NOTES = {
     "nested": "Read one column of lists, structs or maps into an Arrow table.",
     "stored": "Read columns with a chosen compression, and files of the formats 2.0 and 0.1.",
     "streams": "Read an opened dataset batch by batch.",
-    "queries": "Read the rows that pass a filter, or all rows (`scan`). `1 %` and `0.1 %` are "
-    "the shares of rows that pass; `3 % deleted` is the share of deleted rows.",
+    "queries": "Read the rows that pass a filter, or all rows (`scan`). A percentage in "
+    "parentheses is the share of rows that pass.",
     "search": "Search with an index over numbers or texts; `build` rows build the index. `point` "
     "looks for one value, and `in 10` for ten values.",
-    "takes": "Read rows at random positions; the number says how many rows.",
+    "takes": "Read rows at random positions: `take 100` reads 100 rows.",
     "cold": "Read files that are not in the page cache of the system.",
     "tables": "Open a dataset, or append to it.",
     "writes": "Write a new dataset.",
     "changes": "Change a copy of a dataset; a percentage is the share of changed rows.",
     "processes": "Start a new process that imports the library and reads.",
-    "memory": "Peak memory of a process that works on a dataset. The size in the name is the size "
-    "of the rows.",
+    "memory": "Peak of the private memory that the work adds to a process. The size in the name is "
+    "the size of the rows.",
     "vectors": "Search the nearest vectors; `build` rows build an index. With `prefilter`, the "
     "search regards only rows that pass a filter.",
 }
@@ -71,6 +71,8 @@ NAMES = {
     "  without indices": "open the same dataset without indices",
     "open, take 100 row ids": "open, then take 100 rows by row id",
     "nearest IVF_PQ, as by default": "nearest IVF_PQ, default options of the search",
+    "memory of a write": "write the main dataset",
+    "scan 3 % deleted": "scan, 3 % of the rows deleted",
 }
 """Names that need an explanation, and how the page calls the workloads."""
 
@@ -160,24 +162,23 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
     ]
     yield (
         "# Figures of the benchmark\n\n"
-        "This page compares the processor time of glaive and pylance on the same files. It was "
-        f"measured at commit {run['commit']} ({run['date'][:10]}).\n"
+        "This page compares glaive and pylance on the same files, at commit "
+        f"{run['commit']} ({run['date'][:10]}).\n"
         "[Performance](guide/performance.md) explains the figures.\n\n"
         f"- The main dataset has {run['rows']:,} rows in 4 fragments. pylance wrote its files in "
         f"format {run['format']}. Versions: {run['with']}.\n"
         "- The columns *pylance ms* and *glaive ms* are milliseconds of processor time, summed "
-        "over all threads. Each figure is the median of several calls, after one untimed call.\n"
+        "over all threads. Each figure is the median of several calls.\n"
         "- *CPU* is the processor time of pylance divided by the processor time of glaive.\n"
         "- *Wall* is the elapsed time of pylance divided by the elapsed time of glaive.\n"
         "- *CPU against Parquet* is the processor time of pyarrow for the same work on Parquet "
         "files, divided by the processor time of glaive.\n"
         "- A ratio above 1× means that glaive takes less time.\n"
-        "- The number after the heading of a section is the geometric mean of its CPU ratios. The "
-        f"geometric mean of all CPU ratios is {found['all']:.1f}×.\n"
+        "- The number in a heading is the geometric mean of the section's CPU ratios. The mean of "
+        f"all CPU ratios is {found['all']:.1f}×.\n"
         "- Many workloads have a goal: a CPU ratio that glaive should reach. "
         f"{sum(goals)} of {len(goals)} goals are met.\n\n"
-        '`make bench ARGS="--keep"` writes this page, its chart and the results in '
-        "`docs/figures/bench`.\n\n"
+        '`make bench ARGS="--keep"` writes this page.\n\n'
         "![geometric mean of the ratios by commit](figures/bench.svg)\n"
     )
     if len(runs) > 1:
@@ -203,7 +204,7 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
                 yield note
             yield "| what | unit | pylance | glaive |\n|---|---|---|---|"
             for name, row in rows.items():
-                cells = f"{row['pylance'][0]:.3g} | {row['glaive'][0]:.3g}"
+                cells = f"{_digits(row['pylance'][0])} | {_digits(row['glaive'][0])}"
                 yield f"| {_name(name)} | {row['unit']} | {cells} |"
             yield ""
             continue
@@ -221,7 +222,7 @@ def _lines(runs: list[dict[str, Any]]) -> Iterator[str]:
 
 def _row(name: str, row: Mapping[str, Any]) -> str:
     (ours, wall), theirs = row["glaive"], row["pylance"]
-    cells = [f"{theirs[0]:.3g}", f"{ours:.3g}"]
+    cells = [_digits(theirs[0]), _digits(ours)]
     cells += [_times(theirs[0] / max(ours, 1e-6)), _times(theirs[1] / max(wall, 1e-6))]
     other = row.get("parquet")
     cells.append(_times(other[0] / max(ours, 1e-6)) if other else "–")
@@ -229,7 +230,13 @@ def _row(name: str, row: Mapping[str, Any]) -> str:
 
 
 def _name(name: str) -> str:
-    return NAMES.get(name, name).replace("<", "&lt;")  # list<int32> would be a tag
+    plain = NAMES.get(name, name).removeprefix("memory: ").removeprefix("process: ")
+    return plain.replace("<", "&lt;")  # list<int32> would be a tag
+
+
+def _digits(figure: float) -> str:
+    """Write three digits, and all digits of the whole part."""
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
 
 
 def _times(ratio: float) -> str:

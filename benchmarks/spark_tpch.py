@@ -61,6 +61,25 @@ GOALS = {
 WARM_SCALE = 0.001
 """Scale factor of the tables for untimed steps."""
 
+TITLES = {
+    "ingest of a frame": "write a frame of `lineitem`",
+    "ingest in tasks": "ingest `lineitem` and `orders`",
+    "column by SQL": "add a column by SQL",
+    "index of a key": "build an index of a key",
+    "publish 1 %": "update 1 % on a branch and publish it",
+    "stream of files": "append the files of `orders` by a stream",
+    "vectors": "write `vectors`",
+    "vector index": "build a vector index",
+}
+"""How the page calls steps whose names need an explanation."""
+
+MEMORY = (
+    "Peaks of resident memory. Pages that several processes share count in each of them. The "
+    "engines share processes. So the memory of a step includes memory that an earlier engine still "
+    "holds."
+)
+"""What the table of memory shows."""
+
 REPEATED = ("ingest of a frame", "ingest in tasks")
 """Repeatable steps: they write new tables."""
 
@@ -454,12 +473,12 @@ def stream_for(spark: SparkSession, root: Path, seconds: float) -> str:
         for part in (batches[:tenth], batches[-tenth:])
     )
     return (
-        f"A stream of {seconds:,.0f} s at 1,000 rows a second: {len(batches):,} batches, "
-        f"{len(values):,} rows, each once; {dataset.version:,} versions, "
-        f"{len(dataset.get_fragments()):,} fragments; {used:,.0f} s of CPU; median batch "
-        f"{first:.0f} ms in the first tenth and {last:.0f} ms in the last; resident memory "
-        f"{memory[len(memory) // 10] / 1e6:,.0f} MB after a tenth, {memory[-1] / 1e6:,.0f} MB "
-        "at the end."
+        f"A stream of {seconds:,.0f} s at 1,000 rows a second wrote {len(values):,} rows, each "
+        f"once, in {len(batches):,} batches. The table has {dataset.version:,} versions and "
+        f"{len(dataset.get_fragments()):,} fragments. The stream took {used:,.0f} s of CPU. The "
+        f"median batch took {first:.0f} ms in the first tenth of the batches, and {last:.0f} ms in "
+        f"the last tenth. Resident memory was {memory[len(memory) // 10] / 1e6:,.0f} MB after a "
+        f"tenth of the time, and {memory[-1] / 1e6:,.0f} MB at the end."
     )
 
 
@@ -500,7 +519,7 @@ def _ratio(name: str, ratio: float) -> str:
     goal = GOALS.get(name)
     if goal is None:
         return f"{ratio:.2f}"
-    return f"{ratio:.2f}, goal {goal:.2f}{'' if ratio <= goal else ' missed'}"
+    return f"{ratio:.2f} (goal {goal:.2f}{'' if ratio <= goal else ', missed'})"
 
 
 @dataclass
@@ -522,30 +541,46 @@ class Page:
         self.notes.append(f"- {line}")
         print(line, flush=True)
 
-    def table(self, first: str, second: str, cell: Callable[[Cost], tuple[str, str]]) -> str:
-        """Return a table with two figures for each engine."""
+    def table(
+        self,
+        first: str,
+        second: str,
+        cell: Callable[[Cost], tuple[str, str]],
+        *,
+        ratios: bool = False,
+    ) -> str:
+        """Return a table with two figures for each engine, and the ratios of CPU time if asked."""
         titles = [f"{engine}: {name}" for engine in self.engines for name in (first, second)]
-        rows = (
-            [name, *(text for one in self.engines for text in _cells(costs.get(one), cell)), ratio]
-            for name, (ratio, costs) in self.steps.items()
-        )
-        lines = [["step", *titles, "CPU of glaive / Parquet"], ["---"] * (2 + len(titles)), *rows]
+        head = ["step", *titles, *(["CPU of glaive / Parquet"] if ratios else [])]
+        lines = [head, ["---"] * len(head)]
+        for name, (ratio, costs) in self.steps.items():
+            cells = (text for one in self.engines for text in _cells(costs.get(one), cell))
+            lines.append([TITLES.get(name, name), *cells, *([ratio] if ratios else [])])
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def keep(self) -> None:
         target = Path(__file__).resolve().parent.parent / "docs" / "figures-spark.md"
-        times = self.table("CPU s", "wall s", lambda one: (f"{one.cpu:.1f}", f"{one.wall:.1f}"))
+        times = self.table(
+            "CPU s", "wall s", lambda one: (f"{one.cpu:.1f}", f"{one.wall:.1f}"), ratios=True
+        )
         memory = self.table(
             "driver MB",
             "workers MB",
             lambda one: (f"{one.driver / 1e6:,.0f}", f"{one.workers / 1e6:,.0f}"),
         )
-        parts = [self.titles, "\n".join(self.notes), "## Time", times, "## Memory", memory]
+        parts = [self.titles, "Results:", "\n".join(self.notes)]
+        parts += ["## Time", times, "## Memory", MEMORY, memory]
         target.write_text("\n\n".join(parts) + "\n")
 
 
 def _cells(cost: Cost | None, cell: Callable[[Cost], tuple[str, str]]) -> tuple[str, str]:
     return ("–", "–") if cost is None else cell(cost)
+
+
+def _repeated(times: int) -> str:
+    if times == 1:
+        return "Each step ran once, after an untimed run with few rows."
+    return f"Ingests and queries ran {times} times, and the run with the least CPU counts."
 
 
 def _titles(options: argparse.Namespace) -> str:
@@ -555,21 +590,18 @@ def _titles(options: argparse.Namespace) -> str:
     return (
         "# Figures on Spark\n\n"
         f"Steps of the life of TPC-H tables at scale factor {options.scale:g}, at commit {commit} "
-        f"({time.strftime('%Y-%m-%d')}). `lineitem` has about {6 * options.scale:,.3g} million "
-        "rows.\n\n"
+        f"({time.strftime('%Y-%m-%d')}). Most steps use `lineitem`, which has about "
+        f"{6 * options.scale:,.3g} million rows. Q1 to Q21 are queries of TPC-H.\n\n"
         f"- Setup: Spark {version('pyspark')} with the master `{options.master}`, Python "
         f"{platform.python_version()}, {os.cpu_count()} cores.\n"
         "- CPU is the processor time of the driver, its Java process and all workers.\n"
-        "- Memory is the peak of resident memory. Pages that several processes share count in "
-        "each of them.\n"
+        "- A goal is the largest ratio that glaive should have to Parquet.\n"
         "- Parquet has no changes: each change reads and writes the whole table. Delta is "
         "`deltalake`, which runs without Spark.\n"
         f"- `vectors` has {max(round(200_000 * options.scale), SEARCHES):,} vectors of "
         f"{DIMENSION} numbers. The search join finds the 10 nearest for {SEARCHES:,} rows.\n"
-        "- The engines share their processes. So the memory of a step includes what an earlier "
-        "engine has not given back yet.\n"
-        f"- Ingests and queries ran {options.repeat} times (the least CPU counts), other steps "
-        "once.\n"
+        f"- Steps with {options.fragments:,} fragments use a table with ten rows per fragment.\n"
+        f"- {_repeated(options.repeat)}\n"
         f'- `make bench-spark ARGS="{" ".join(sys.argv[1:])}"` writes this page.'
     )
 
@@ -630,8 +662,9 @@ def main() -> None:
         if len(sums) == 2:
             lance, parquet = engines["glaive"], engines["Parquet"]
             size = lance.lineitem_bytes() / parquet.lineitem_bytes()
-            page.note(f"CPU of all queries: {_ratio('queries', sums['glaive'] / sums['Parquet'])}")
-            page.note(f"Bytes of `lineitem`: {_ratio('bytes of lineitem', size)}")
+            cpu = sums["glaive"] / sums["Parquet"]
+            page.note(f"CPU of all queries, glaive / Parquet: {_ratio('queries', cpu)}")
+            page.note(f"Bytes of `lineitem`, glaive / Parquet: {_ratio('bytes of lineitem', size)}")
         if options.fragments:
             many = Fragments(spark, root, options.fragments)
             for name in many.steps():

@@ -29,10 +29,9 @@ Figures = Mapping[str, Any]
 HEAD = """# Figures
 
 This page shows the results of runs that look for mistakes in glaive. [Reliability](reliability.md)
-says what the tests check. `make figures` writes this page from the files in `docs/figures`. The
-last column of the first table has the command that repeats a run. `make nightly` has longer runs.
-Other pages show speed: [benchmark](figures-benchmark.md), [vector indices](figures-vectors.md),
-[Spark](figures-spark.md).
+says what the tests check. The column *command* has the command that repeats a run. `make figures`
+writes this page. Other pages show speed: [benchmark](figures-benchmark.md),
+[vector indices](figures-vectors.md), [Spark](figures-spark.md).
 """
 
 
@@ -172,8 +171,8 @@ def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
         "",
         "## Fuzzing guided by coverage",
         "",
-        "The fuzzer changes the input of a target at random. It keeps inputs that reach new edges:",
-        "steps from one line of Python to another. Kernels run as NumPy code.",
+        "A target is a reader of bytes or text. The fuzzer changes its input at random, and keeps",
+        "inputs that reach new edges: steps from one line of Python to another.",
         "",
         "| target | inputs tried | edges reached | seconds of the run | date |",
         "|---|---|---|---|---|",
