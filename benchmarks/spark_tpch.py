@@ -543,38 +543,43 @@ class Page:
 
     def table(
         self,
-        first: str,
-        second: str,
-        cell: Callable[[Cost], tuple[str, str]],
+        engines: Iterable[str],
+        figures: Mapping[str, Callable[[Cost], str]],
         *,
+        alone: bool = False,
         ratios: bool = False,
     ) -> str:
-        """Return a table with two figures for each engine, and the ratios of CPU time if asked."""
-        titles = [f"{engine}: {name}" for engine in self.engines for name in (first, second)]
-        head = ["step", *titles, *(["CPU of glaive / Parquet"] if ratios else [])]
+        """Return a table of the steps of several engines, or of the steps of glaive alone."""
+        head = ["step", *(f"{engine}: {title}" for engine in engines for title in figures)]
         lines = [head, ["---"] * len(head)]
         for name, (ratio, costs) in self.steps.items():
-            cells = (text for one in self.engines for text in _cells(costs.get(one), cell))
-            lines.append([TITLES.get(name, name), *cells, *([ratio] if ratios else [])])
+            if (costs.keys() == {"glaive"}) is alone:
+                found = [(costs.get(engine), one) for engine in engines for one in figures.values()]
+                cells = ["–" if cost is None else one(cost) for cost, one in found]
+                lines.append([TITLES.get(name, name), *cells, *([ratio] if ratios else [])])
+        if ratios:
+            lines[0].append("CPU of glaive / Parquet")
+            lines[1].append("---")
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def keep(self) -> None:
         target = Path(__file__).resolve().parent.parent / "docs" / "figures-spark.md"
-        times = self.table(
-            "CPU s", "wall s", lambda one: (f"{one.cpu:.1f}", f"{one.wall:.1f}"), ratios=True
-        )
-        memory = self.table(
-            "driver MB",
-            "workers MB",
-            lambda one: (f"{one.driver / 1e6:,.0f}", f"{one.workers / 1e6:,.0f}"),
-        )
         parts = [self.titles, "Results:", "\n".join(self.notes)]
-        parts += ["## Time", times, "## Memory", MEMORY, memory]
+        parts += ["## Time", self.table(self.engines, _TIME, ratios=True)]
+        parts += ["## Memory", MEMORY, self.table(self.engines, _MEMORY)]
+        parts += ["## Steps of glaive alone"]
+        parts += [self.table(["glaive"], {**_TIME, **_MEMORY}, alone=True)]
         target.write_text("\n\n".join(parts) + "\n")
 
 
-def _cells(cost: Cost | None, cell: Callable[[Cost], tuple[str, str]]) -> tuple[str, str]:
-    return ("–", "–") if cost is None else cell(cost)
+_TIME: Mapping[str, Callable[[Cost], str]] = {
+    "CPU s": lambda cost: f"{cost.cpu:.1f}",
+    "wall s": lambda cost: f"{cost.wall:.1f}",
+}
+_MEMORY: Mapping[str, Callable[[Cost], str]] = {
+    "driver MB": lambda cost: f"{cost.driver / 1e6:,.0f}",
+    "workers MB": lambda cost: f"{cost.workers / 1e6:,.0f}",
+}
 
 
 def _repeated(times: int) -> str:
@@ -596,10 +601,12 @@ def _titles(options: argparse.Namespace) -> str:
         f"{platform.python_version()}, {os.cpu_count()} cores.\n"
         "- CPU is the processor time of the driver, its Java process and all workers.\n"
         "- A goal is the largest ratio that glaive should have to Parquet.\n"
+        "- A dash means that we did not measure the engine.\n"
         "- Parquet has no changes: each change reads and writes the whole table. Delta is "
         "`deltalake`, which runs without Spark.\n"
         f"- `vectors` has {max(round(200_000 * options.scale), SEARCHES):,} vectors of "
-        f"{DIMENSION} numbers. The search join finds the 10 nearest for {SEARCHES:,} rows.\n"
+        f"{DIMENSION} numbers. The search join finds the 10 nearest vectors for each of "
+        f"{SEARCHES:,} rows.\n"
         f"- Steps with {options.fragments:,} fragments use a table with ten rows per fragment.\n"
         f"- {_repeated(options.repeat)}\n"
         f'- `make bench-spark ARGS="{" ".join(sys.argv[1:])}"` writes this page.'
