@@ -24,7 +24,6 @@ OF_SUBCLASSES = "subclasses and callers of pylance add their own"
 OPEN = {
     "DirectoryNamespace": NAMES_OF_THE_CALLER,
     "RestNamespace": NAMES_OF_THE_CALLER,
-    "convertFrom": NAMES_OF_THE_CALLER,
     "forPath": NAMES_OF_THE_CALLER,
     "isLanceTable": NAMES_OF_THE_CALLER,
     "session": NAMES_OF_THE_CALLER,

@@ -73,10 +73,11 @@ class Jobs:
         assert (done.rows, done.repeated, again.repeated) == (FILES * 100, False, True)
         self.rows |= {at: (at % 7, "file") for at in range(first, first + FILES * 100)}
 
-    def convert_from(self) -> None:
+    def ingest_folder(self) -> None:
         converted = f"{self.uri}.converted"
         source = str(self._parquet("parquet", 0))
-        LanceTable.convertFrom(self.spark, "parquet", source, converted, max_rows_per_file=50)
+        files = {"max_rows_per_file": 50}
+        glaive.spark.ingest(self.spark, source, converted, write_options=files)
         found = glaive.dataset(converted).to_table().sort_by("id")
         assert found.equals(pq.read_table(source).sort_by("id"))
 
@@ -331,7 +332,7 @@ KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.write,
     Jobs.ingest,
     Jobs.ingest_merge,
-    Jobs.convert_from,
+    Jobs.ingest_folder,
     Jobs.delete,
     Jobs.update,
     Jobs.merge,

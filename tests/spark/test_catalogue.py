@@ -107,27 +107,11 @@ def test_tables_are_written_read_and_registered_by_name(
     shop = glaive.spark.catalog(spark, catalogue, ["sales"])
     assert shop.list_tables() == ["later", "orders"]
     assert glaive.spark.catalog(spark, catalogue).list_namespaces() == ["sales"]
-    assert shop.register_views(prefix="shop_") == ["shop_orders"]
+    shop.read("orders").createOrReplaceTempView("shop_orders")
     assert [row[0] for row in spark.sql("SELECT sum(a) FROM shop_orders").collect()] == [3]
     assert shop.read("orders", filter="a > 1").columns == ["a"]
     with pytest.raises(DatasetNotFoundError):
-        shop.register_views(["later"])
-
-
-@pytest.mark.spark
-def test_tables_that_would_be_one_view_are_not_registered(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    catalogue = connect("dir", {"root": str(tmp_path)})
-    for name, value in (("Cases", 1), ("cases", 2)):
-        glaive.write_dataset(pa.table({"a": [value]}), namespace_client=catalogue, table_id=[name])
-    tables = glaive.spark.catalog(spark, catalogue)
-    with pytest.raises(OptionError, match="'Cases' and 'cases' differ in nothing but case"):
-        tables.register_views()
-    assert tables.register_views(["Cases"]) == ["Cases"]
-    assert [row.a for row in spark.table("cases").collect()] == [1]
-    assert tables.register_views(["cases"], prefix="other_") == ["other_cases"]
-    assert [row.a for row in spark.table("other_cases").collect()] == [2]
+        shop.read("later")
 
 
 @pytest.mark.spark

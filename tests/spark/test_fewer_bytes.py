@@ -96,12 +96,12 @@ def test_what_tasks_write_again_takes_fewer_bytes(
     assert size(tmp_path / "as local") > 0.95 * full
 
 
-def test_upserts_and_converted_files_take_fewer_bytes(
+def test_upserts_and_ingested_files_take_fewer_bytes(
     local: Path, spark: SparkSession, frame: DataFrame, tmp_path: Path
 ) -> None:
     (tmp_path / "files").mkdir()
     pq.write_table(TABLE, tmp_path / "files" / "rows.parquet")
-    LanceTable.convertFrom(spark, "parquet", str(tmp_path / "files"), str(tmp_path / "converted"))
+    glaive.spark.ingest(spark, tmp_path / "files", tmp_path / "converted")
     assert size(tmp_path / "converted") < FEWER * size(local)
     glaive.write_dataset(TABLE.slice(0, 1), tmp_path / "merged")
     table = LanceTable.forPath(spark, str(tmp_path / "merged"))

@@ -12,7 +12,6 @@ from tests.ingestion.test_followed_tables import DeltaLake, IcebergLake, in_orde
 import glaive
 import glaive.spark
 from glaive.errors import OptionError
-from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +23,7 @@ def test_a_converted_table_follows_its_source(
     uri, lake = tmp_path / "t.lance", kind(tmp_path)
     for number in range(3):
         lake.append(rows(number, number + 10))
-    LanceTable.convertFrom(spark, lake.format, lake.place, uri)
+    glaive.spark.ingest(spark, lake.place, uri, format=lake.format)
     assert loaded(uri) == in_order(lake.rows())
     lake.append(rows(3))
     how = {"format": lake.format, "task_bytes": 1}

@@ -53,14 +53,14 @@ def merge_by_a_join(spark: SparkSession, uri: str) -> None:
     builder.whenMatchedUpdate(set={"n": "s.n + t.n"}).whenNotMatchedInsertAll().execute(job_id=JOB)
 
 
-def convert(spark: SparkSession, uri: str) -> None:
+def create(spark: SparkSession, uri: str) -> None:
     """The table's place is empty before."""
     source = Path(uri).parent / "parquet"
     if not source.exists():
         source.mkdir()
         for part in range(2):
             pq.write_table(pa.table({"id": [part], "n": [part * 3]}), source / f"{part}.parquet")
-    LanceTable.convertFrom(spark, "parquet", str(source), uri, job_id=JOB)
+    glaive.spark.ingest(spark, str(source), uri, job_id=JOB)
 
 
 def columns_from(spark: SparkSession, uri: str) -> None:
@@ -110,7 +110,7 @@ KINDS: dict[str, Work] = {
     "update": lambda spark, uri: table(spark, uri).update("n = 2", {"n": "n + 9"}, job_id=JOB),
     "merge": merge,
     "merge by a join": merge_by_a_join,
-    "convertFrom": convert,
+    "ingest": create,
     "dropDuplicates": lambda spark, uri: table(spark, uri).dropDuplicates(
         ["n"], order_by="id", job_id=JOB
     ),
@@ -134,7 +134,7 @@ KINDS: dict[str, Work] = {
 }
 
 
-CREATING = {"convertFrom"}
+CREATING = {"ingest"}
 """Jobs that find no table."""
 
 UNSEEN = {"compaction", "clustering", "clustering of new"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ from pyspark.sql import SparkSession, functions
 import glaive
 from glaive.errors import (
     CommitConflictError,
-    DatasetExistsError,
     DatasetNotFoundError,
     FilterError,
     OptionError,
     VersionNotFoundError,
 )
 from glaive.spark import LanceTable
-from glaive.spark.lance_table.rows import TableBuilder
 
 ROWS = pa.table({"id": list(range(40)), "group": [n % 4 for n in range(40)], "text": ["x"] * 40})
 
@@ -63,15 +60,6 @@ def test_appends_obey_the_properties_for_upkeep(table: LanceTable, uri: str) -> 
     assert lance.dataset(uri).count_rows() == 44
 
 
-def test_a_new_table_may_have_extension_types_within_structs(uri: str) -> None:
-    def find(place: str, storage: Mapping[str, str]) -> glaive.LanceDataset:
-        return glaive.dataset(place, storage_options=dict(storage))
-
-    schema = pa.schema([pa.field("s", pa.struct([("j", pa.json_())]))])
-    made = TableBuilder(find, if_not_exists=False).location(uri).addColumns(schema).execute()
-    assert (made.schema, made.count_rows()) == (schema, 0)
-
-
 def test_a_table_is_found_by_its_path(spark: SparkSession, table: LanceTable, uri: str) -> None:
     assert LanceTable.isLanceTable(spark, uri)
     assert not LanceTable.isLanceTable(spark, uri + ".other")
@@ -80,25 +68,6 @@ def test_a_table_is_found_by_its_path(spark: SparkSession, table: LanceTable, ur
     assert table.version == 1
     assert table.toDF().count() == 40
     assert table.alias("t").toDF().where("t.id < 3").count() == 3
-
-
-def test_a_table_is_created_column_by_column(spark: SparkSession, uri: str) -> None:
-    def begin() -> Any:
-        return LanceTable.create(spark).location(uri)
-
-    with pytest.raises(OptionError, match="addColumn"):
-        begin().execute()
-    with pytest.raises(OptionError, match="not a type"):
-        begin().addColumn("id", "bigger")
-    vectors = pa.list_(pa.float32(), 4)
-    begin().addColumn("id", "bigint").addColumn("v", vectors).property("a", "1").execute()
-    made = lance.dataset(uri)
-    assert made.schema == pa.schema([("id", pa.int64()), ("v", vectors)])
-    assert made.config()["a"] == "1"
-    with pytest.raises(DatasetExistsError):
-        begin().addColumn("id", "int").execute()
-    same = LanceTable.createIfNotExists(spark).location(uri).addColumn("id", "int").execute()
-    assert same.toDF().columns == ["id", "v"]
 
 
 def test_facts_about_a_table_are_frames(table: LanceTable) -> None:
@@ -157,14 +126,15 @@ def test_changes_of_versions_are_rows(spark: SparkSession, uri: str) -> None:
     table.update("id = 2", {"name": "'x'"})
     table.delete("id = 3")
 
-    fed = table.changes(2, columns=["id", "name"]).orderBy("id", "_change_type").collect()
+    fed = glaive.spark.read_changes(spark, uri, 2, columns=["id", "name"])
+    fed = fed.orderBy("id", "_change_type").collect()
 
     assert [(row["id"], row["name"], row["_change_type"]) for row in fed] == [
         (2, "x", "update_postimage"),
         (2, "b", "update_preimage"),
         (3, "c", "delete"),
     ]
-    net = table.changes(1, 3, columns=["id"], net=True)
+    net = glaive.spark.read_changes(spark, uri, 1, 3, columns=["id"], net=True)
     assert {row["id"] for row in net.collect()} == {1, 2}
 
 

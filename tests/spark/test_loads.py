@@ -17,7 +17,6 @@ from tests.kit.crashes import killed_at_step
 import glaive
 import glaive.spark
 from glaive.errors import OptionError
-from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark
 
@@ -122,7 +121,7 @@ def test_a_delta_table_is_converted_by_tasks(spark: SparkSession, tmp_path: Path
     rows = pa.table({"n": list(range(6)), "day": ["a b", "a b", None, "ü", "c/d", "c/d"]})
     deltalake.write_deltalake(str(source), rows, partition_by=["day"])
     deltalake.DeltaTable(str(source)).delete("n = 1")
-    LanceTable.convertFrom(spark, "delta", source, uri)
+    glaive.spark.ingest(spark, source, uri, format="delta")
     assert read_by_pylance(uri) == [0, 2, 3, 4, 5]
     found = glaive.dataset(uri).to_table(filter="day = 'c/d'")
     assert sorted(found["n"].to_pylist()) == [4, 5]

@@ -294,37 +294,18 @@ def test_files_of_merged_batches_are_removed(upserts: Query) -> None:
     assert {path.name for path in Path(upserts.uri, "data").glob("*.lance")} == used
 
 
-def test_repeated_keys_in_a_batch_need_an_order(upserts: Query, uri: str, tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=r"2 rows of one batch have the key id=1.*merge_order_by"):
-        upserts.run(0, [[(1, "a"), (2, "b")], [(1, "c")]])
+def test_repeated_keys_in_a_batch_are_refused(upserts: Query, uri: str) -> None:
+    upserts.run(0, [[(1, "a"), (2, "b")], [(None, "n"), (None, "n")]])
+    assert rows(uri) == [(1, "a"), (2, "b"), (None, "n"), (None, "n")]
 
-    ordered = Query(uri, tmp_path / "o", merge_keys="id", merge_order_by="text")
-    ordered.run(0, [[(1, "a"), (2, "b")], [(1, "c"), (1, "b"), (None, "n"), (None, "n")]])
-    assert rows(uri) == [(1, "c"), (2, "b"), (None, "n"), (None, "n")]
-
-    ordered.run(1, [[(1, "b"), (2, "z")]])  # late: the dataset has a higher value for key 1
-    assert rows(uri) == [(1, "c"), (2, "z"), (None, "n"), (None, "n")]
-
-
-def test_a_row_without_a_value_to_order_by_is_below_all_others(uri: str, tmp_path: Path) -> None:
-    ordered = Query(uri, tmp_path / "o", merge_keys="id", merge_order_by="text")
-    ordered.run(0, [[(1, "a"), (1, None), (2, None)]])
-    assert rows(uri) == [(1, "a"), (2, None)]
-
-    ordered.run(1, [[(1, "b"), (2, None)], [(1, None), (2, "a")]])
-    assert rows(uri) == [(1, "b"), (2, "a")]
-
-    ordered.run(2, [[(1, None)]])
-    assert rows(uri) == [(1, "b"), (2, "a")]
+    with pytest.raises(SchemaError, match=r"several rows of one batch have id.*sequence_by"):
+        upserts.run(1, [[(3, "a"), (2, "b")], [(3, "c")]])
+    assert rows(uri) == [(1, "a"), (2, "b"), (None, "n"), (None, "n")]
 
 
 def test_keys_that_are_no_columns_are_refused(uri: str, tmp_path: Path) -> None:
     with pytest.raises(ColumnNotFoundError, match="idd"):
         Query(uri, tmp_path / "c", merge_keys="idd").writer()
-    with pytest.raises(ColumnNotFoundError, match="time"):
-        Query(uri, tmp_path / "c", merge_keys="id", merge_order_by="time").writer()
-    with pytest.raises(OptionError, match="merge_order_by needs merge_keys"):
-        Query(uri, tmp_path / "c", merge_order_by="id").writer()
     with pytest.raises(OptionError, match="complete replaces all rows"):
         Query(uri, tmp_path / "c", complete=True, merge_keys="id").writer()
 

@@ -177,21 +177,19 @@ def test_a_folder_of_parquet_files_becomes_a_table(
     for start in (0, 100, 200):
         pq.write_table(ROWS.slice(start, 100), folder / f"{start:03}.parquet")
     (folder / "_SUCCESS.parquet").touch()
-    with pytest.raises(OptionError, match="parquet"):
-        LanceTable.convertFrom(spark, "csv", tmp_path / "files", uri)
     with pytest.raises(OptionError, match="no such file"):
-        LanceTable.convertFrom(spark, "parquet", tmp_path / "nothing", uri)
+        glaive.spark.ingest(spark, tmp_path / "nothing", uri)
     again = {"job_id": "first"}
-    assert LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri, **again).version == 1
+    assert glaive.spark.ingest(spark, tmp_path / "files", uri, **again).version == 1
     made = lance.dataset(uri)
     assert made.schema == ROWS.schema
     assert made.to_table().sort_by("id") == ROWS
-    assert LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri, **again).version == 1
+    assert glaive.spark.ingest(spark, tmp_path / "files", uri, **again).version == 1
     with pytest.raises(DatasetExistsError):
-        LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri)
+        glaive.spark.ingest(spark, tmp_path / "files", uri)
     pq.write_table(ROWS.select(["id"]), folder / "300.parquet")
     with pytest.raises(SchemaError, match=r"300\.parquet"):
-        LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri + ".other")
+        glaive.spark.ingest(spark, tmp_path / "files", uri + ".other")
     assert not LanceTable.isLanceTable(spark, uri + ".other")
 
 
@@ -211,7 +209,7 @@ def test_files_whose_values_the_columns_of_the_first_cannot_hold_are_not_convert
     pq.write_table(pa.table({"a": other}), tmp_path / "1.parquet")
 
     with pytest.raises(SchemaError, match=r"1\.parquet"):
-        LanceTable.convertFrom(spark, "parquet", tmp_path, uri)
+        glaive.spark.ingest(spark, tmp_path, uri)
 
 
 def test_parquet_files_whose_values_would_be_rounded_are_no_table(
@@ -220,4 +218,4 @@ def test_parquet_files_whose_values_would_be_rounded_are_no_table(
     for name, values in (("a", pa.array([1.5], pa.float32())), ("b", pa.array([0.1]))):
         pq.write_table(pa.table({"x": values}), tmp_path / f"{name}.parquet")
     with pytest.raises(SchemaError, match=r"b\.parquet"):
-        LanceTable.convertFrom(spark, "parquet", tmp_path, uri)
+        glaive.spark.ingest(spark, tmp_path, uri)

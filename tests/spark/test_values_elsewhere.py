@@ -47,7 +47,7 @@ def by_view(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[by
 
 def by_catalogue(spark: SparkSession, place: str, allowed: dict[str, Any]) -> list[bytes]:
     catalogue = glaive.spark.catalog(spark, connect("dir", {"root": str(Path(place).parent)}))
-    catalogue.register_views(["d"], prefix="of_", blobs="bytes", **allowed)
+    catalogue.read("d", blobs="bytes", **allowed).createOrReplaceTempView("of_d")
     return [bytes(row.b) for row in spark.sql("SELECT b FROM of_d").collect()]
 
 

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import ensure_java, register, session
     from glaive.spark.statements import sql
-    from glaive.table.configuration import IdentityGenerator
 
 __all__ = [
-    "IdentityGenerator",
     "LanceTable",
     "catalog",
     "ensure_java",
@@ -37,7 +35,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "IdentityGenerator": "lance_table.rows",
     "LanceTable": "lance_table.table",
     "catalog": "api",
     "ensure_java": "launch",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 from py4j.java_gateway import JavaClass
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import OptionError
 from glaive.format.field import quoted_name
 from glaive.options import TypedDict, shows
 from glaive.spark.failures import as_glaive_errors
@@ -416,9 +416,9 @@ def catalog(
     Examples
     --------
     >>> shop = glaive.spark.catalog(spark, connect("dir", {"root": "shop"}), ["sales"])
-    >>> shop.register_views()
+    >>> shop.list_tables()
     ['orders']
-    >>> spark.sql("SELECT count(*) FROM orders").show()
+    >>> glaive.spark.sql(spark, "SELECT count(*) FROM shop.orders", shop=shop).show()
     """
     return SparkCatalogue(spark, namespace_client, tuple(namespace))
 
@@ -456,63 +456,6 @@ class SparkCatalogue:
         """
         uri, storage = self._find(table)
         return read(self.spark, uri, storage_options=storage, **options)
-
-    def register_views(
-        self, tables: Sequence[str] | None = None, prefix: str = "", **options: object
-    ) -> list[str]:
-        """Register tables as temporary views of the session, and return the names of the views.
-
-        Parameters
-        ----------
-        tables
-            Names of tables; default: all tables that are written. Tables that are only declared
-            are left out.
-        prefix
-            String to put before the name of each view.
-        **options
-            Options of each view, as for :func:`glaive.spark.read`, such as
-            ``allow_external_blobs``.
-
-        Raises
-        ------
-        OptionError
-            Two tables have the same name for Spark.
-        DatasetNotFoundError
-            One of ``tables`` is missing.
-
-        Notes
-        -----
-        glaive opens each table once. Views keep the version and the credentials of this call.
-        They replace temporary views of the same names. If somebody else names the tables of the
-        catalogue, give a ``prefix``, or ``tables``.
-        """
-        views: list[str] = []
-        names = self.list_tables() if tables is None else tables
-        self._refuse_equal(names)
-        for table in names:
-            uri, storage = self._find(table)
-            try:
-                view = f"{prefix}{table}"
-                register_view(self.spark, view, uri, storage_options=storage, **options)
-            except DatasetNotFoundError:
-                if tables is not None:
-                    raise
-                continue
-            views.append(f"{prefix}{table}")
-        return views
-
-    def _refuse_equal(self, tables: Sequence[str]) -> None:
-        """Refuse names that share a view: the last table would answer the queries of all."""
-        if is_set(self.spark, "spark.sql.caseSensitive"):
-            return
-        first: dict[str, str] = {}
-        for table in tables:
-            other = first.setdefault(table.lower(), table)
-            if other != table:
-                raise OptionError(
-                    f"tables: {other!r} and {table!r} differ in nothing but case, and are one view "
-                    "for Spark. Name those to register, and register the others with a prefix"
-                )
 
     def _find(self, table: str) -> tuple[str, Mapping[str, str] | None]:
         from glaive.table.manifest_registers import find_table
@@ -564,10 +507,6 @@ class TableHandle:
         """Refuse new columns that differ in case only, if the session ignores case."""
         if not is_set(self._spark, CASE_SENSITIVE):
             refuse_same_without_case(names, self._latest().lance_schema.names, method)
-
-    def _frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
-        """Return a frame of the current version of the dataset."""
-        return version_frame(self._spark, self._dataset, columns=columns, **options)
 
     def _described(self, table: pa.Table) -> DataFrame:
         """Return a frame with facts about the dataset."""

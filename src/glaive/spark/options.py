@@ -465,9 +465,6 @@ class StreamOptions:
         ``ignoreDeletes``: leave out versions that only delete rows.
     merge_keys
         Writing: update the rows that have the keys of new rows; insert the other new rows.
-    merge_order_by
-        Writing with ``merge_keys``: of several rows with one key, keep the row with the highest
-        value in this column. Rows of the dataset with a higher value stay unchanged.
     app_id
         ``txnAppId``: name of the application; default: the query's id, from its checkpoint.
     """
@@ -487,7 +484,6 @@ class StreamOptions:
     skip_change_commits: bool = option(SWITCH, False, "skipChangeCommits")
     ignore_deletes: bool = option(SWITCH, False, "ignoreDeletes")
     merge_keys: tuple[str, ...] = option(replace(NAMED, of=_distinct), ())
-    merge_order_by: str | None = None
     app_id: str | None = option(TEXT, None, "txnAppId")
 
 
@@ -524,8 +520,6 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     for end in ("starting", "ending"):
         if {f"{end}_version", f"{end}_timestamp"} <= values.keys():
             raise OptionError(f"options {end}Version and {end}Timestamp: give only one")
-    if "merge_order_by" in values and "merge_keys" not in values:
-        raise OptionError("option merge_order_by needs merge_keys, the columns that identify a row")
     return StreamOptions(**values), others
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -100,15 +100,6 @@ class Position:
     row: int = 0
     snapshot: bool = False
 
-    def to_spark(self) -> dict[str, Any]:
-        """Return the offset that Spark stores in its checkpoint."""
-        return {
-            "version": self.version,
-            "index": self.index,
-            "row": self.row,
-            "snapshot": self.snapshot,
-        }
-
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Self:
         """Return the position of an offset.
@@ -136,7 +127,7 @@ class Position:
 
 def initial(start: Position) -> dict[str, Any]:
     """Return the offset where a new query starts."""
-    return {**start.to_spark(), _INITIAL: True}
+    return {**asdict(start), _INITIAL: True}
 
 
 def batch_end(
@@ -154,8 +145,8 @@ def batch_end(
     begins = Position.of(start)
     if end == begins and not start.get(_INITIAL):
         return start
-    offset = end.to_spark() if identity is None else {**end.to_spark(), _IDENTITY: list(identity)}
-    return {**offset, _START: begins.to_spark()} if start.get(_INITIAL) else offset
+    offset = asdict(end) if identity is None else {**asdict(end), _IDENTITY: list(identity)}
+    return {**offset, _START: asdict(begins)} if start.get(_INITIAL) else offset
 
 
 def identity_of(offset: object) -> VersionIdentity | None:
@@ -698,7 +689,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_inner_frames
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return the position after the newest version."""
-        return Position(self._planned().newest() + 1).to_spark()
+        return asdict(Position(self._planned().newest() + 1))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Stop at the version that is newest now."""

@@ -16,18 +16,16 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from glaive.arrow.conditions import python_rows
+from glaive.arrow.chunked import one_array
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.merging.source import SourceKeys
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
@@ -40,15 +38,12 @@ from glaive.errors import (
     OptionError,
     SchemaError,
 )
-from glaive.format.field import quoted_name
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.io.access import open_store
-from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.spark.failures import without_inner_frames
-from glaive.spark.frame import BATCH_ROWS
 from glaive.spark.options import StreamOptions
 from glaive.spark.versions import DataSourceStreamArrowWriter
 from glaive.spark.writer import (
@@ -118,80 +113,24 @@ def application_id(
 # from there, so messages of the tasks carry only their paths. Then it removes the files.
 
 
-def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, where: str) -> None:
-    """Check that keys and order are columns of the stream.
+def refuse_repeated(staged: Views, keys: Sequence[str]) -> None:
+    """Refuse a batch with several rows of one key; rows with a null in their key have none.
+
+    Memory: the keys of the batch.
 
     Raises
     ------
-    ColumnNotFoundError
-        A column of the keys or the order is missing.
+    SchemaError
+        The message names the key.
     """
-    for name in (*keys, *([] if order_by is None else [order_by])):
-        if name not in columns.names:
-            raise ColumnNotFoundError.among(name, columns.names, where=where)
-
-
-def _rows(
-    staged: Views, kept: np.ndarray[Any, Any] | None, columns: Sequence[str]
-) -> pa.RecordBatchReader:
-    """Return all rows, or the rows at ascending positions."""
-    if kept is None:
-        return Scanner.of(staged, columns=list(columns)).to_reader()
-    view = staged.take(tuple(columns))
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(kept), BATCH_ROWS):
-            yield from take(view, kept[start : start + BATCH_ROWS]).to_batches()
-
-    return pa.RecordBatchReader.from_batches(view.schema, batches())
-
-
-def last_of_each_key(
-    staged: Views, keys: Sequence[str], order_by: str | None
-) -> np.ndarray[Any, Any] | None:
-    """Return positions of the last row of each key, ascending; ``None`` if keys never repeat.
-
-    The last row has the highest value of ``order_by``, and of equal values the last position. Null
-    is below all values. Repeated keys without ``order_by`` raise an error.
-
-    Rows with a null in their key are unequal to all others; all of them are kept. Holds the columns
-    of keys and order of one batch in memory.
-    """
-    wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
-    read: Any = Scanner.of(staged, columns=list(wanted)).to_table()
-    table = read.rename_columns(wanted)
-    position = pa.array(np.arange(table.num_rows, dtype=np.int64))
-    valid = reduce(pc.and_, [pc.is_valid(table[name]) for name in keys])
-    names = [f"key {at}" for at in range(len(keys))]
-    columns = {name: table[key] for name, key in zip(names, keys, strict=True)}
-    if order_by is not None:
-        # A null is below all values, as for rows of the dataset.
-        columns |= {"known": pc.is_valid(table[order_by]), "order": table[order_by]}
-    found: Any = pa.table({**columns, "position": position}).filter(valid)
-    try:
-        if order_by is not None:
-            ascending: Any = [(name, "ascending") for name in ("known", "order", "position")]
-            found = found.sort_by(ascending)
-        each: Any = [("position", "last"), ("position", "count")]
-        last = found.group_by(names, use_threads=False).aggregate(each)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+    rows = Scanner.of(staged, columns=list(keys)).to_table()
+    found = SourceKeys(keys, [one_array(rows[name]) for name in keys])
+    repeated = np.flatnonzero(found.repeated)
+    if len(repeated):
         raise SchemaError(
-            f"merge_keys {', '.join(keys)}: repeated keys of these types cannot be found ({error})"
-        ) from error
-    if last.num_rows == found.num_rows:
-        return None
-    if order_by is None:
-        repeated: Any = pc.greater(last["position_count"], pa.scalar(1))
-        (first,) = python_rows(last.filter(repeated).slice(0, 1))
-        key = ", ".join(f"{name}={first[at]!r:.60}" for name, at in zip(keys, names, strict=True))
-        raise SchemaError(
-            f"{first['position_count']} rows of one batch have the key {key}. Give the option "
-            "merge_order_by, a column whose highest value wins, or make keys unique before the "
-            "sink"
+            f"merge_keys: several rows of one batch have {found.text(int(repeated[0]))}. Make keys "
+            "unique before the sink, or write with keys and sequence_by, which orders the rows"
         )
-    chosen = last["position_last"].to_numpy()
-    loose = np.flatnonzero(~np.asarray(valid))
-    return np.sort(np.concatenate([chosen, loose]))
 
 
 _logger = logging.getLogger(__name__)
@@ -224,7 +163,10 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         self.options = options
         self.app_id = app_id
         if options.merge_keys:
-            check_keys(job.columns, options.merge_keys, options.merge_order_by, job.plan.store.uri)
+            for name in options.merge_keys:
+                if name not in job.columns.names:
+                    where = job.plan.store.uri
+                    raise ColumnNotFoundError.among(name, job.columns.names, where=where)
             refuse_blobs(job.plan.schema, "merge_keys")
 
     def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
@@ -335,19 +277,14 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             commit_plan(plan, ())  # the transaction comes with the merge, as do the rows
         newest = open_latest(plan.store)
         staged = staged_rows(plan, fragments, newest.wire.base_paths)
-        keys, order_by = self.options.merge_keys, self.options.merge_order_by
-        given, rules = self.job.columns.names, plan.rules
+        given, rules, keys = self.job.columns.names, plan.rules, self.options.merge_keys
         numbered = {name for name, _ in rules.numbers if name not in given} if rules else ()
         columns = [name for name in plan.schema.names if name not in numbered]
-        kept = last_of_each_key(staged, keys, order_by)
-        condition = None
-        if order_by is not None:
-            column = quoted_name(order_by)
-            condition = f"target.{column} is null or source.{column} >= target.{column}"
+        refuse_repeated(staged, keys)
         dataset = LanceDataset.of(plan.store, newest)
-        merge = dataset.merge_insert(keys)
-        merge.when_matched_update_all(condition).when_not_matched_insert_all()
-        merge.transaction_properties(transaction.properties).execute(_rows(staged, kept, columns))
+        merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
+        rows = Scanner.of(staged, columns=columns).to_reader()
+        merge.transaction_properties(transaction.properties).execute(rows)
         discard_fragments(plan, fragments)
         return dataset.manifest
 

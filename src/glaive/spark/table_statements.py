@@ -717,7 +717,7 @@ def _show_refs(tables: NamedTables, found: Found) -> DataFrame:
 # --- Procedures -------------------------------------------------------------------------
 
 _METHODS = """
-addColumns alterColumn changes createBranch createIndex createTag deleteTag dropColumns
+addColumns alterColumn createBranch createIndex createTag deleteTag dropColumns
 dropDuplicates dropIndex export files fragments indices maintain optimizeIndices publish refs
 renameColumn restoreToTimestamp restoreToVersion sample search searchText shallowClone vacuum
 """

@@ -25,7 +25,7 @@ from glaive.ingestion.exporting import ExportMode, export_files
 from glaive.ingestion.plan import parse_columns
 from glaive.options import integer, shows
 from glaive.scan.nearest.options import NearestOptions, SearchKeywords
-from glaive.spark.api import TableHandle, located, read_changes
+from glaive.spark.api import TableHandle, located, version_frame
 from glaive.spark.cast import conform
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.frame import frame_schema
@@ -94,8 +94,7 @@ class TableDescription(TableHandle):
 
         To read some columns only, or another version, use :func:`glaive.spark.read`.
         """
-        self._latest()
-        frame = self._frame()
+        frame = version_frame(self._spark, self._latest())
         return frame if self._name is None else frame.alias(self._name)
 
     def detail(self) -> DataFrame:
@@ -248,60 +247,6 @@ def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
                 "kind": "deletion",
                 "base_id": deleted.base_id,
             }
-
-
-# --- The change feed of a table ---------------------------------------------------------
-
-
-class TableChanges(TableHandle):
-    """The method of ``LanceTable`` that returns changes of versions."""
-
-    def changes(
-        self,
-        startVersion: int,  # Delta's spelling, as of all methods here
-        endVersion: int | None = None,  # the same
-        columns: Sequence[str] | None = None,
-        preimages: bool = True,
-        net: bool = False,
-    ) -> DataFrame:
-        """Return the rows that versions inserted, updated and deleted.
-
-        Parameters
-        ----------
-        startVersion, endVersion
-            The first and the last version whose changes are read, both inclusive. The default of
-            ``endVersion`` is the newest version.
-        columns
-            Columns of the dataset; default: all.
-        preimages
-            Whether to return the old values of updated rows as well.
-        net
-            Return the difference between the first and the last state, instead of the changes of
-            every version in between.
-
-        Returns
-        -------
-        DataFrame
-            The columns, then ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
-
-        Raises
-        ------
-        OptionError, ColumnNotFoundError, SchemaError, VersionNotFoundError
-            See ``LanceDataset.changes``. Raised before any job runs.
-        """
-        dataset = self._latest()
-        storage = dataset.storage_options
-        return read_changes(
-            self._spark,
-            dataset.uri,
-            startVersion,
-            endVersion,
-            columns=columns,
-            preimages=preimages,
-            net=net,
-            branch=branch_of(dataset.manifest),
-            storage_options=None if storage is None else dict(storage),
-        )
 
 
 # --- Search for nearest vectors and matching texts, and samples, as frames --------------

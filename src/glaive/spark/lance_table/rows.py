@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -13,7 +13,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 from pyspark.sql.types import BinaryType, DataType, StructType
 
-from glaive.arrow.chunked import empty_table
 from glaive.dataset.columns.add_columns import AddedFiles, add_columns, commit_columns
 from glaive.dataset.columns.column_files import grow
 from glaive.dataset.columns.udf import BatchUDF
@@ -27,8 +26,7 @@ from glaive.dataset.rows import (
     update_where,
 )
 from glaive.dataset.tasks import commit_operation
-from glaive.dataset.write import write_dataset
-from glaive.errors import ColumnNotFoundError, DatasetExistsError, OptionError
+from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import has_blobs
 from glaive.format.field import quoted_name
 from glaive.format.fragment import FragmentList
@@ -54,7 +52,6 @@ from glaive.spark.types import (
     stored_types,
     values_by_column,
 )
-from glaive.table.configuration import DEFAULT, GENERATED, IDENTITY, IdentityGenerator
 from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
@@ -403,117 +400,6 @@ def _refuse_columns(method: str, *given: object) -> None:
 
 
 # --- Changes of the columns of a table --------------------------------------------------
-
-# --- Create an empty table, column by column --------------------------------------
-
-T = TypeVar("T")
-
-
-class TableBuilder(Generic[T]):
-    """Collects location, columns and properties of a new table.
-
-    Parameters
-    ----------
-    find
-        A function that returns the table at a location, given settings of the object store.
-    if_not_exists
-        Keep an existing table as it is, instead of raising an error.
-    """
-
-    def __init__(self, find: Callable[[str, Mapping[str, str]], T], *, if_not_exists: bool) -> None:
-        self._find, self._if_not_exists = find, if_not_exists
-        self._uri: str | None = None
-        self._storage: dict[str, str] = {}
-        self._fields: list[pa.Field[Any]] = []
-        self._properties: dict[str, str] = {}
-        self._options: dict[str, Any] = {}
-
-    def location(self, uri: str | os.PathLike[str], **storage: str) -> Self:
-        """Set the path or URI of the table, and settings of the object store."""
-        self._uri, self._storage = located(uri), storage
-        return self
-
-    def addColumn(
-        self,
-        name: str,
-        dataType: str | DataType | pa.DataType,
-        nullable: bool = True,
-        comment: str | None = None,
-        default: str | None = None,
-        generatedAlwaysAs: str | IdentityGenerator | None = None,
-        generatedByDefaultAs: IdentityGenerator | None = None,
-    ) -> Self:
-        """Add a column.
-
-        Parameters
-        ----------
-        dataType
-            A type of Spark, as an object or as SQL (``"array<float>"``), or of Arrow, such as
-            ``pa.list_(pa.float32(), 128)`` for vectors.
-        comment
-            Text to store in the metadata of the column.
-        default, generatedAlwaysAs
-            Expressions of the filter language: for rows that lack the column, or that compute it
-            from other columns.
-        generatedAlwaysAs, generatedByDefaultAs
-            An :class:`IdentityGenerator` numbers the rows: all rows, or the rows that bring no
-            value.
-
-        Raises
-        ------
-        OptionError
-            ``dataType`` is invalid.
-        """
-        rules = {"comment": comment, DEFAULT: default}
-        if isinstance(generatedAlwaysAs, str):
-            rules[GENERATED] = generatedAlwaysAs
-        elif (numbers := generatedAlwaysAs or generatedByDefaultAs) is not None:
-            rules[IDENTITY] = replace(numbers, always=generatedAlwaysAs is not None).text
-        metadata = {key: value for key, value in rules.items() if value is not None}
-        self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
-        return self
-
-    def addColumns(self, columns: Any) -> Self:
-        """Add the columns of a ``StructType`` or a ``pyarrow.Schema``."""
-        schema = columns if isinstance(columns, pa.Schema) else stored_schema(columns, ())
-        self._fields += list(schema)
-        return self
-
-    def property(self, key: str, value: str) -> Self:
-        """Set an entry of the table's configuration."""
-        self._properties[key] = value
-        return self
-
-    def option(self, name: str, value: object) -> Self:
-        """Set an option of :func:`glaive.write_dataset`, such as ``enable_stable_row_ids``."""
-        self._options[name] = value
-        return self
-
-    def execute(self) -> T:
-        """Create the table.
-
-        Raises
-        ------
-        DatasetExistsError
-            The table exists, and :meth:`LanceTable.create` began the builder.
-        SchemaError, OptionError
-            The location or the columns are missing, or a name or an option is invalid.
-        """
-        if self._uri is None or not self._fields:
-            missing = "location(uri)" if self._uri is None else "addColumn(name, type)"
-            raise OptionError(f"a new table needs {missing} before execute()")
-        empty = empty_table(pa.schema(self._fields))
-        try:
-            made = write_dataset(
-                empty, self._uri, storage_options=self._storage or None, **self._options
-            )
-        except DatasetExistsError:
-            if not self._if_not_exists:
-                raise
-        else:
-            if self._properties:
-                made.update_config(self._properties)
-        return self._find(self._uri, self._storage)
 
 
 def arrow_type(method: str, given: Any) -> pa.DataType:
