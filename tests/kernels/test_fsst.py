@@ -83,6 +83,42 @@ def test_codes_stand_for_symbols_and_escapes_for_the_byte_behind() -> None:
         assert values_of(many) == expected * 30
 
 
+def coded_values(seed: int, codes: int, rare: float) -> list[bytes]:
+    """Return values of any codes; a share of the codes is escapes, often of an escape."""
+    rng = np.random.default_rng(seed)
+    parts = [
+        bytes([255, int(rng.choice([255, 0, 65, 200]))])
+        if rng.random() < rare
+        else bytes([int(rng.integers(len(TABLE.symbols)))])
+        for _ in range(codes)
+    ]
+    ends = np.sort(rng.integers(0, codes + 1, codes // 5)).tolist()
+    return [
+        b"".join(parts[start:stop]) for start, stop in zip([0, *ends], [*ends, codes], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("rare", [0, 0.005, 0.03, 0.5])
+@pytest.mark.parametrize("seed", range(4))
+def test_many_codes_at_a_time_are_decoded_as_one_by_one(seed: int, rare: float) -> None:
+    coded = coded_values(seed, 1500 + 7 * seed, rare)
+    decoded = []
+    for tier in TIERS:
+        with force_tier(tier):
+            decoded.append(values_of(decode_strings(TABLE, strings_of(coded), len(coded), HERE)))
+    assert decoded[0] == decoded[1]
+
+
+@pytest.mark.parametrize("position", [*range(120, 136), 192, 255, 700])
+@pytest.mark.parametrize("wrong", [[9], [255], [255, 255, 254]])
+@pytest.mark.parametrize("tier", TIERS)
+def test_one_wrong_code_among_many_is_refused(tier: Tier, wrong: list[int], position: int) -> None:
+    codes = [at % len(TABLE.symbols) for at in range(position)] + wrong
+    coded = [bytes(codes), bytes([0, 1, 2] * 300)]  # an escape must not reach into the next value
+    with force_tier(tier), pytest.raises(CorruptFileError, match="symbol"):
+        decode_strings(TABLE, strings_of(coded), 2, HERE)
+
+
 @given(texts, st.sampled_from([32, 64]), st.integers(0, 3))
 def test_values_come_back(given_values: list[bytes], bits: int, first: int) -> None:
     coded = []

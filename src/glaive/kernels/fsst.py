@@ -195,6 +195,9 @@ _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 256
 """Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
+_PLANES: Final = 9 * 256
+"""Bytes of the tables of bytes that the kernel makes of the symbols; aligned."""
+
 _STREAM_BYTES: Final = 65_536
 """Largest run decoded as one stream, with a checkpoint for every second code."""
 
@@ -394,6 +397,7 @@ def _decode(
         into[0], into[1] = table.words.view(np.int64), table.lengths
     ends, total = np.cumsum(chunks), int(counts.sum())
     checkpoints = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
+    planes = allocate(_PLANES)
     state = np.zeros(len(DecodeState._fields), np.int64)
     # A run needs at most eight bytes for each of its bytes.
     codes = limits - floors
@@ -418,9 +422,9 @@ def _decode(
             offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
             limits=address(limits), counts=address(counts), ends=address(ends),
             pages=len(symbols), tables=address(symbols), width=strings.offset_bits // 8,
-            checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, out_width=bits // 8,
-            out_offsets=address(offsets), out=address(out), capacity=capacity,
-            state=address(state),
+            planes=address(planes), checkpoints=address(checkpoints), max_stream=_STREAM_BYTES,
+            out_width=bits // 8, out_offsets=address(offsets), out=address(out),
+            capacity=capacity, state=address(state),
         )  # fmt: skip
         if status == -1:
             return Strings(offsets, bits, out.slice(0, DecodeState(*state.tolist()).size))
@@ -502,13 +506,14 @@ def search_chunks(
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
     checkpoints = np.empty(_MAX_CODES // 2 + 8, np.uint32)
+    planes = allocate(_PLANES)
     patterns = np.frombuffer(b"".join(test.patterns) or b"\0", np.uint8)
     lengths = np.array([*map(len, test.patterns)] or [0], np.int64)
     bad = fsst_loops.search_chunks(
         data=address(data), starts=address(starts), chunk_sizes=address(sizes),
         counts=address(counts), chunks=len(starts), width=width, symbols=address(table.words),
-        sizes=address(table.lengths), checkpoints=address(checkpoints), scratch=address(scratch),
-        patterns=address(patterns), pattern_sizes=address(lengths),
+        sizes=address(table.lengths), planes=address(planes), checkpoints=address(checkpoints),
+        scratch=address(scratch), patterns=address(patterns), pattern_sizes=address(lengths),
         pattern_count=len(test.patterns), begins=int(test.begins), ends=int(test.ends),
         target=address(bits),
     )  # fmt: skip

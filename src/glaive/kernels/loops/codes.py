@@ -33,7 +33,7 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.machine import processor
 
 _ENTRIES = 256
-_HAS_PERMUTES = "+avx512vbmi" in processor()[1].split(",")
+HAS_PERMUTES = "+avx512vbmi" in processor()[1].split(",")
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
@@ -106,7 +106,7 @@ def square_gaps(builder: Any, code: Any, query: Any, blocks: Any) -> Any:
     sums = lanes_of(32, 16)
     total = cgutils.alloca_once(builder, sums)
     builder.store(ir.Constant(sums, [0] * sums.count), total)
-    lane = lanes_of(16 if _HAS_PERMUTES else 32, 32)
+    lane = lanes_of(16 if HAS_PERMUTES else 32, 32)
     with counted(builder, blocks) as block:
         at = builder.mul(block, ir.Constant(_I64, 32))
         first, second = (
@@ -123,7 +123,7 @@ def square_gaps(builder: Any, code: Any, query: Any, blocks: Any) -> Any:
 
 def _squares(builder: Any, gaps: Any, sums: Any) -> Any:
     """Return sums of two squares each; with gaps of 16 bits one instruction makes 16 of them."""
-    if _HAS_PERMUTES:
+    if HAS_PERMUTES:
         kind = ir.FunctionType(sums, [gaps.type] * 2)
         name = "llvm.x86.avx512.pmaddw.d.512"
         function = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -176,7 +176,7 @@ _WORDS, _FLOATS = ir.VectorType(_I32, LANES // 2), ir.VectorType(ir.FloatType(),
 
 def pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
     """Pick bytes out of two registers by the low seven bits of the numbers."""
-    if not _HAS_PERMUTES:
+    if not HAS_PERMUTES:
         return pick_one_by_one(builder, first, second, numbers)
     kind = ir.FunctionType(_BYTES, [_BYTES] * 3)
     name = "llvm.x86.avx512.vpermi2var.qi.512"
@@ -261,7 +261,7 @@ def rows_within(
 @kernel
 def permutes_bytes() -> int:
     """Return whether the processor has an instruction that picks bytes."""
-    return 1 if _HAS_PERMUTES else 0
+    return 1 if HAS_PERMUTES else 0
 
 
 @kernel

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from glaive.kernels.loops.codes import LANES
+from glaive.kernels.loops.fsst_blocks import ESCAPE, INSIDE, MIN_CODES, emit, spread, uncommon
 from glaive.kernels.loops.memory import (
+    FETCHED,
+    LINE,
+    claim,
     copy,
     copy16,
     kernel,
@@ -20,6 +25,7 @@ from glaive.kernels.loops.memory import (
     load_u64,
     low_bits,
     pick,
+    prefetch,
     same_bytes,
     set_bit,
     store_u8,
@@ -32,24 +38,36 @@ from glaive.kernels.loops.offsets import candidates_64, load_offset, store_offse
 from glaive.kernels.records import Candidate, DecodeState, SymbolSlot, TrainRound, offsets_of
 
 STATE = offsets_of(DecodeState)
-ESCAPE = 255
 NO_SYMBOL = 64
-INSIDE = 0x80000000
 GROUP = 4
 
 
 @kernel
-def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: int) -> int:
+def stream(
+    p: int, stop: int, out: int, symbols: int, sizes: int, planes: int, checkpoints: int
+) -> int:
     """Decode codes to ``out`` across the ends of values; return the bytes written, or -1.
 
     ``checkpoints`` receives, for every second code byte, where its text begins (32 bits, counted
     from ``out``); after an escape, ``INSIDE`` and where the text ends. The end of a value takes no
     branch that the processor could mispredict.
+
+    Without ``planes``, which are 0, decode four codes at a time.
     """
     at = np.int64(0)
     start = p
     while True:
-        while p + GROUP <= stop:
+        soon = stop
+        if planes:
+            while p + LANES <= stop and not uncommon(p, planes):
+                prefetch(p + FETCHED)
+                claim(out + at + FETCHED)
+                claim(out + at + FETCHED + LINE)
+                at = emit(p, out, at, planes, checkpoints)
+                checkpoints += 2 * LANES
+                p += LANES
+            soon = min(stop, p + LANES)
+        while p + GROUP <= soon:
             a = 8 * np.int64(load_u8(p))
             b = 8 * np.int64(load_u8(p + 1))
             c = 8 * np.int64(load_u8(p + 2))
@@ -73,6 +91,8 @@ def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: i
             p += GROUP
         if p >= stop:
             break
+        if p == soon:
+            continue
         while True:
             odd = (p - start) & 1
             code = np.int64(load_u8(p))
@@ -134,7 +154,7 @@ def _ends_of_values(
 @kernel
 def decode(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    chunks: int, width: int, symbols: int, sizes: int, checkpoints: int,
+    chunks: int, width: int, symbols: int, sizes: int, planes: int, checkpoints: int,
     max_stream: int, out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks from ``state`` on, a ``DecodeState``.
@@ -145,6 +165,7 @@ def decode(
     chunk = load_i64(state + STATE.chunk)
     done = load_i64(state + STATE.values)
     at = load_i64(state + STATE.size)
+    ready = np.int64(0)
     while chunk < chunks:
         n = load_i64(counts + 8 * chunk)
         source = offsets + load_i64(offset_starts + 8 * chunk)
@@ -166,7 +187,9 @@ def decode(
         p = base + first
         stop = base + last
         if first < last <= first + max_stream:
-            written = stream(p, stop, out + at, symbols, sizes, checkpoints)
+            if not ready and last - first >= MIN_CODES:
+                ready = spread(symbols, sizes, planes)
+            written = stream(p, stop, out + at, symbols, sizes, ready, checkpoints)
             if written < 0:
                 return chunk
             wrong = _ends_of_values(source, width, n, p, sizes, checkpoints, target, out_width, at)
@@ -216,7 +239,7 @@ LENGTHS_AT = 2048
 @kernel
 def decode_pages(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    ends: int, pages: int, tables: int, width: int, checkpoints: int, max_stream: int,
+    ends: int, pages: int, tables: int, width: int, planes: int, checkpoints: int, max_stream: int,
     out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
@@ -229,7 +252,7 @@ def decode_pages(
         status = decode(
             offsets=offsets, data=data, offset_starts=offset_starts, bases=bases, floors=floors,
             limits=limits, counts=counts, chunks=load_i64(ends + 8 * page), width=width,
-            symbols=table, sizes=table + LENGTHS_AT, checkpoints=checkpoints,
+            symbols=table, sizes=table + LENGTHS_AT, planes=planes, checkpoints=checkpoints,
             max_stream=max_stream, out_width=out_width, out_offsets=out_offsets, out=out,
             capacity=capacity, state=state,
         )  # fmt: skip
@@ -304,7 +327,7 @@ def search_text(
 @kernel
 def search_chunks(
     data: int, starts: int, chunk_sizes: int, counts: int, chunks: int, width: int, symbols: int,
-    sizes: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
+    sizes: int, planes: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
     pattern_count: int, begins: int, ends: int, target: int,
 ) -> int:  # fmt: skip
     """Search chunk after chunk; return the number of the first damaged one, or -1.
@@ -312,6 +335,7 @@ def search_chunks(
     ``patterns`` follow each other; all bits of ``target`` are clear.
     """
     done = np.int64(0)
+    planes = spread(symbols, sizes, planes)
     for i in range(chunks):
         source = data + load_i64(starts + i * 8)
         count = load_i64(counts + i * 8)
@@ -322,7 +346,7 @@ def search_chunks(
         codes = source + first
         text_size = np.int64(0)
         if first < last:
-            text_size = stream(codes, source + last, scratch, symbols, sizes, checkpoints)
+            text_size = stream(codes, source + last, scratch, symbols, sizes, planes, checkpoints)
             if text_size < 0:
                 return i
         pattern = patterns

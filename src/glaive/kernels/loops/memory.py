@@ -627,25 +627,31 @@ def _in_range(bits: int) -> Any:
     return write
 
 
+def compressed(builder: Any, words: Any, mask: Any) -> Any:
+    """Return the words of 64 bytes that have a bit in ``mask``, back to back, then zeros."""
+    kind = words.type
+    lanes, bits = kind.count, kind.element.width
+    mask = mask if lanes == LANES else builder.trunc(mask, ir.IntType(lanes))
+    flags = lanes_of(1, lanes)
+    compress = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(kind, [kind, flags, kind]),
+        f"llvm.experimental.vector.compress.v{lanes}i{bits}",
+    )
+    none = ir.Constant(kind, [0] * lanes)
+    return builder.call(compress, [words, builder.bitcast(mask, flags), none])
+
+
 def _compress(bits: int) -> Any:
     """Store the words of 64 bytes that have a bit in ``mask``, back to back.
 
     Write 64 bytes for any mask.
     """
-    lanes = 512 // bits
 
     @instruction(types.void, types.int64, types.int64, types.uint64)
     def write(builder: Any, target: Any, source: Any, mask: Any) -> Any:
-        kind, flags = lanes_of(bits, lanes), lanes_of(1, lanes)
-        mask = mask if lanes == LANES else builder.trunc(mask, ir.IntType(lanes))
-        compress = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(kind, [kind, flags, kind]),
-            f"llvm.experimental.vector.compress.v{lanes}i{bits}",
-        )
-        none = ir.Constant(kind, [0] * lanes)
-        words = [load(builder, source, kind), builder.bitcast(mask, flags), none]
-        store(builder, target, builder.call(compress, words))
+        words = load(builder, source, lanes_of(bits, 512 // bits))
+        store(builder, target, compressed(builder, words, mask))
 
     return write
 

@@ -20,7 +20,7 @@ from glaive.kernels.loops.bitpack import (
     value_of_block,
 )
 from glaive.kernels.loops.chunks import load_size
-from glaive.kernels.loops.fsst import ESCAPE
+from glaive.kernels.loops.fsst_blocks import ESCAPE
 from glaive.kernels.loops.list_levels import BROKEN, FLAT, INLINE, PACKED
 from glaive.kernels.loops.memory import (
     copy,
