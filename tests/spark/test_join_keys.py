@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import glaive
 import glaive.spark
+from glaive.spark import queries
 from glaive.spark.options import from_spark
 from glaive.spark.source import Keys, LanceReader
 from glaive.spark.types import to_spark
@@ -172,6 +173,13 @@ def test_keys_that_leave_out_few_rows_stay_where_they_are(
         assert _read(spark, small, tables) == []
     finally:
         spark.conf.unset("spark.glaive.joinKeys")
+
+
+def test_keys_of_many_bytes_stay_where_they_are(
+    spark: SparkSession, tables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(queries.MAX_SEARCHED_BYTES, True, 0)
+    assert _read(spark, f"select * {FEWER['inner']}", tables) == []
 
 
 def test_planner_knows_how_many_rows_pass(spark: SparkSession, tmp_path: Path) -> None:

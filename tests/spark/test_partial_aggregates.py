@@ -246,9 +246,33 @@ def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return PartialAggregates(("k",), (Aggregate("count", None),), schema).rows(batches)
 
 
-def test_groups_of_few_rows_do_not_wait_for_others() -> None:
-    rows = [batch.num_rows for batch in counted([groups_of(50, 3), groups_of(50, 4)] * 2)]
-    assert rows == [50, 50, 50]  # those of four rows are one at the end
+def test_rows_of_small_groups_wait_for_rows_of_other_batches() -> None:
+    groups = pa.Table.from_batches(counted(groups_of(100_000, 1) for _ in range(20)))
+    assert groups.num_rows == 100_000
+    assert set(groups.column("n").to_pylist()) == {20}
+
+
+def test_rows_that_windows_do_not_make_fewer_are_passed_on() -> None:
+    left = [groups_of(1 << 19, 1) for _ in range(4)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while left:
+            yield left.pop()
+
+    found = counted(batches())
+    first = next(found).num_rows
+    assert len(left) == 2  # the first window is complete
+    assert first + sum(batch.num_rows for batch in found) == 3 << 19
+
+
+def test_sums_of_both_widths_are_added() -> None:
+    small, large = [Decimal(3)] * 4, [Decimal(4 * 10**9)] * 4
+    squared = Aggregate("sum", Arithmetic("*", Leaf("v"), Leaf("v")))
+    batches = [batch(values, pa.decimal128(18, 0)) for values in (small, large, small)]
+
+    (row,) = partial(batches, DecimalType(38, 0), squared)
+
+    assert row["a0"] == 8 * 9 + 4 * 16 * 10**18
 
 
 def test_waiting_groups_are_added_when_there_are_many() -> None:

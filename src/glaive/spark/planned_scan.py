@@ -58,6 +58,10 @@ MAX_GROUPS = 1 << 17
 MIN_ROWS = 4
 """Minimum average rows per group; with fewer, holding groups costs more than it saves."""
 
+WINDOW_ROWS = 1 << 20
+"""Rows to group at a time if batches have few rows per group. If such windows have few as well, the
+task passes on its other rows."""
+
 MAX_LONG = 1 << 63
 
 _EXACT = Context(prec=80)
@@ -139,54 +143,63 @@ class PartialAggregates:
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield groups; several may have the same keys."""
         held: list[pa.Table] = []
+        waiting: list[pa.Table] = []
+        count, window = 0, 1
         for batch in batches:
             if not batch.num_rows:
                 continue
-            groups = self._batch_groups(batch)
-            if groups.num_rows * MIN_ROWS > batch.num_rows:  # rows of other batches rarely match
-                yield from groups.to_batches()
+            waiting.append(self._values_of(batch))
+            count += batch.num_rows
+            if count < window:
                 continue
-            held.append(groups)
+            groups = self._grouped(waiting) if window else waiting[0]
+            if groups.num_rows * MIN_ROWS <= count:
+                held.append(groups)
+            elif window and count < WINDOW_ROWS:
+                window = WINDOW_ROWS
+                continue
+            else:
+                window = 0
+                yield from self._typed(groups).to_batches()
+            waiting, count = [], 0
             if sum(table.num_rows for table in held) > MAX_GROUPS:
-                held = [self._merged(held)]
+                held = [self._grouped(held)]
                 if held[0].num_rows * 2 > MAX_GROUPS:
-                    yield from held.pop().to_batches()
+                    yield from self._typed(held.pop()).to_batches()
+        held += [self._grouped(waiting)] if waiting else []
         if held:
-            yield from self._merged(held).to_batches()
+            joined = self._grouped(held) if len(held) > 1 else held[0]
+            yield from self._typed(joined).to_batches()
 
-    def _batch_groups(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the groups of a batch, or its rows unchanged if a sum might overflow."""
-        arrays, fitting = [], True
-        for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True):
-            values, fits = _values(aggregate, kind, batch)
-            arrays.append(values)
-            fitting = fitting and fits
-        keys = [batch.column(name) for name in self.keys]
-        table = pa.table([*keys, *arrays], self._names())
-        return self._grouped(table) if fitting else self._typed(table)
-
-    def _merged(self, tables: list[pa.Table]) -> pa.Table:
-        """Join groups with equal keys, unless a sum might overflow."""
-        if len(tables) == 1:
-            return tables[0]
-        table = pa.concat_tables(tables)
-        table = table.rename_columns(self._names())
-        parts = table.columns[len(self.keys) :]
-        for aggregate, kind, part in zip(self.aggregates, self._kinds(), parts, strict=True):
-            if _FUNCTIONS[aggregate.kind] == "sum":
-                low, high = _extremes(part)
-                if max(-low, high) * table.num_rows >= _limit(kind):
-                    return self._typed(table)
-        return self._grouped(table)
-
-    def _grouped(self, table: pa.Table) -> pa.Table:
-        names = self._names()
-        keys, parts = names[: len(self.keys)], names[len(self.keys) :]
-        functions: Any = [
-            (part, _FUNCTIONS[aggregate.kind])
-            for part, aggregate in zip(parts, self.aggregates, strict=True)
+    def _values_of(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return each row of a batch as a group."""
+        values = [
+            _values(aggregate, kind, batch)
+            for aggregate, kind in zip(self.aggregates, self._kinds(), strict=True)
         ]
-        return self._typed(table.group_by(keys, use_threads=False).aggregate(functions))
+        return pa.table([*(batch.column(name) for name in self.keys), *values], self._names())
+
+    def _grouped(self, tables: list[pa.Table]) -> pa.Table:
+        """Join groups with equal keys, unless a sum might overflow."""
+        names = self._names()
+        if any(table.schema != tables[0].schema for table in tables):
+            tables = [self._typed(table).rename_columns(names) for table in tables]
+        table = pa.concat_tables(tables)
+        keys, functions = names[: len(self.keys)], list[Any]()
+        values = zip(names[len(keys) :], self.aggregates, self._kinds(), strict=True)
+        for name, aggregate, kind in values:
+            functions.append((name, _FUNCTIONS[aggregate.kind]))
+            if functions[-1][1] != "sum":
+                continue
+            part: Any = table[name]
+            low, high = _extremes(part)
+            bound = max(-low, high) * table.num_rows
+            if bound >= _limit(kind):
+                return table
+            if bound >= MAX_LONG and pa.types.is_int64(part.type):
+                table = table.set_column(int(name), name, _as_type(part, kind))
+        groups = table.group_by(keys, use_threads=False).aggregate(functions)
+        return groups.rename_columns(names)
 
     def _names(self) -> list[str]:
         """Return the names of columns during the calculation."""
@@ -218,34 +231,29 @@ def _as_type(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
-def _values(aggregate: Aggregate, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool]:
-    """Return the values to aggregate for each row, and whether sums of all rows fit the type."""
+def _values(aggregate: Aggregate, kind: Any, batch: pa.RecordBatch) -> Any:
+    """Return the values to aggregate for each row; sums of integers may be unscaled decimals."""
     value = aggregate.value
     if value is None:
-        return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows), True
+        return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
     if aggregate.kind == "sum":
-        return _summands(value, kind, batch)
+        whole = _integers(value, batch)
+        return _exact(value, kind, batch) if whole is None else whole.array
     column = batch.column(value.name) if isinstance(value, Leaf) else None
     if column is None:
         raise SchemaError(f"{aggregate.kind}: expected a column, found {value!r:.200}")
-    return column.is_valid().cast(pa.int64()) if aggregate.kind == "count" else column, True
+    return column.is_valid().cast(pa.int64()) if aggregate.kind == "count" else column
 
 
-def _summands(value: Value, kind: Any, batch: pa.RecordBatch) -> tuple[Any, bool]:
-    whole = _integers(value, batch)
-    if whole is not None:
-        bound = whole.bound * batch.num_rows
-        if bound < MAX_LONG or isinstance(value, Leaf):
-            return whole.array, bound < _limit(kind)
+def _exact(value: Value, kind: Any, batch: pa.RecordBatch) -> Any:
+    """Return the values of arithmetic beyond 64 bits."""
     try:
-        array = _decimals(value, batch).cast(kind)
+        return _decimals(value, batch).cast(kind)
     except pa.ArrowException as error:
         raise SchemaError(
             f"the sum of a query has values of more than {MAX_DECIMAL_DIGITS} digits ({error}). "
             f"Run it with {AGGREGATE_SETTING}=false"
         ) from error
-    low, high = _extremes(array)
-    return array, max(-low, high) * batch.num_rows < _limit(kind)
 
 
 class _Whole(NamedTuple):
@@ -254,11 +262,6 @@ class _Whole(NamedTuple):
     array: Any
     low: int
     high: int
-
-    @property
-    def bound(self) -> int:
-        """The largest possible absolute value."""
-        return max(-self.low, self.high)
 
 
 def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:

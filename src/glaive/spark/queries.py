@@ -565,8 +565,9 @@ MIN_FACTOR = 4
 MERGED_DAYS = pa.array(range(-141_437, -141_426), pa.int32()).cast(pa.date32())
 """The days from 1582-10-05 to 1582-10-15: for Spark they are one day."""
 
-MAX_SEARCHED_BYTES = 64 << 20
-"""Maximum bytes of columns that the driver reads for a count, or for keys."""
+MAX_SEARCHED_BYTES = {True: 512 << 20, False: 64 << 20}
+"""Maximum bytes of columns that the driver reads for a count, or for keys; by whether the files are
+local. A gigabyte takes about a second of one core, and a second or more of a network."""
 
 
 @dataclass(slots=True)
@@ -605,7 +606,8 @@ class Side:
         pinned, _, dataset = self.source
         names += tuple(name for test in self.use.tests for name in tested_columns(test))
         read = replace(pinned, columns=tuple(dict.fromkeys(names)))
-        return pinned.filter is None and planner_bytes(dataset, read) <= MAX_SEARCHED_BYTES
+        limit = MAX_SEARCHED_BYTES[dataset.store.is_local]
+        return pinned.filter is None and planner_bytes(dataset, read) <= limit
 
     def values(self, name: str) -> Any:
         """Return the different values of a column in rows that may matter, if few bytes have them.

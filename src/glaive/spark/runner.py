@@ -120,17 +120,6 @@ def rows_function(
     return run
 
 
-def naming_function(
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], names: list[str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Wrap a function of batches for batches with other column names than it knows."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from work(batch.rename_columns(names) for batch in batches)
-
-    return run
-
-
 def dump_results(results: list[Any]) -> bytes:
     """Pickle results of tasks for the driver, compressed.
 
@@ -253,7 +242,8 @@ class SparkRunner:
         """Return tasks as a frame with a partition per Spark task, and the number of partitions."""
         slots = min(len(tasks), MAX_TASKS)
         bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
-        pickled = [dump_tasks(tasks[start:stop]) for start, stop in pairwise(bounds)]
+        # Names of many files repeat a lot.
+        pickled = [zlib.compress(dumps(list(tasks[a:b])), 1) for a, b in pairwise(bounds)]
         described = b"" if dataset is None else pickled_dataset(dataset)
         table = pa.table(
             [list(range(slots)), [RELEASE] * slots, [described] * slots, pickled],
@@ -298,12 +288,11 @@ def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
     if plain and len({name.lower() for name in names}) == len(names):
         return frame.mapInArrow(work, schema)
     numbered = frame.toDF(*(f"column_{at}" for at in range(len(names))))
-    return numbered.mapInArrow(naming_function(work, names), schema)
 
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from work(batch.rename_columns(names) for batch in batches)
 
-def dump_tasks(tasks: Sequence[Any]) -> bytes:
-    """Pickle tasks for a worker, compressed: names of many files repeat a lot."""
-    return zlib.compress(dumps(list(tasks)), 1)
+    return numbered.mapInArrow(named, schema)
 
 
 def dumps(value: object) -> bytes:
