@@ -908,3 +908,24 @@ class TestMerge:
         with pytest.raises(error):
             glaive.dataset(path).merge(*arguments)
         assert files(path) == before
+
+
+@pytest.mark.parametrize("size", [1, 999, 1000, 8192, 20_000, 30_000])
+def test_a_function_gets_batches_of_the_size_however_many_rows_are_read_at_a_time(
+    tmp_path: Path, size: int
+) -> None:
+    count = 20_000 if size > 1 else 50
+    rows = pa.table({"a": range(count), "t": [f"text {i}" * (i % 50) for i in range(count)]})
+    seen: list[int] = []
+
+    def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.num_rows)
+        return pa.record_batch([batch["a"], batch["t"]], names=["a2", "t2"])
+
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    dataset.add_columns(copied, batch_size=size)
+    assert seen[1:] == [min(size, count - start) for start in range(0, count, size)]
+    assert dataset.to_table(columns=["a2", "t2"]).to_pydict() == {
+        "a2": rows["a"].to_pylist(),
+        "t2": rows["t"].to_pylist(),
+    }

@@ -18,9 +18,11 @@ from glaive.types import RowRange
 WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: enough that the calls per window cost little."""
 
-_NARROW_ROWS = 512 * 1024
 _NARROW_BYTES = 4 * 1024 * 1024
-"""Rows and bytes of windows of narrow columns, where calls cost as much as decoding."""
+"""Bytes of windows of narrow columns, where calls cost as much as decoding.
+
+Rows of fewer than eight bytes count as eight bytes.
+"""
 
 FIRST_ROWS = 8 * 1024
 """Rows of the first window of mapped files: it shows how large strings and lists are."""
@@ -119,9 +121,14 @@ def _between(
     return ScanPlan(tuple(ranges), last - first)
 
 
-def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
-    """Cut a range into windows, at page boundaries unless a window would be short."""
-    max_rows = window_rows(bound)
+def windows(
+    bound: BoundFragment, start: int, stop: int, *, narrow: int = _NARROW_BYTES
+) -> Iterator[RowRange]:
+    """Cut a range into windows, at page boundaries unless a window would be short.
+
+    Windows of narrow columns have about ``narrow`` bytes.
+    """
+    max_rows = window_rows(bound, narrow)
     if stop - start <= max_rows and page_end(bound, start, stop) == stop:
         yield RowRange(start, stop)
         return
@@ -136,15 +143,15 @@ def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
             step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
             end = page_end(bound, start, min(cut, start + step))
             yield RowRange(start, end)
-            start, max_rows = end, window_rows(bound)  # by the sizes decoded before
+            start, max_rows = end, window_rows(bound, narrow)  # by the sizes decoded before
 
 
-def window_rows(bound: BoundFragment) -> int:
-    """Return the maximum number of rows of a window."""
+def window_rows(bound: BoundFragment, narrow: int = _NARROW_BYTES) -> int:
+    """Return the maximum number of rows of a window; see :func:`windows`."""
     size = max(1, row_bytes(bound))
     max_rows = _FETCH_ROWS
     if bound.mapped:
-        max_rows = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
+        max_rows = max(WINDOW_ROWS, narrow // max(size, 8))
         if not bound.projection.row_sizes.are_known:
             max_rows = FIRST_ROWS
     return max(1, min(max_rows, WINDOW_BYTES // size))
