@@ -79,9 +79,22 @@ KINDS: list[pa.DataType] = [
     pa.bool_(), pa.int8(), pa.int16(), pa.float32(), pa.int64(), pa.timestamp("us", "UTC"),
     pa.decimal128(20, 2), pa.binary(3), pa.binary(0), pa.string(), pa.large_binary(), pa.null(),
     pa.month_day_nano_interval(), pa.uuid(), pa.list_(pa.int8()), pa.list_(pa.int8(), 2),
+    pa.list_(pa.string()), pa.large_list(pa.bool_()), pa.list_(pa.list_(pa.int8())),
+    pa.map_(pa.string(), pa.int64()), pa.list_(pa.struct([("a", pa.int8()), ("b", pa.string())])),
     pa.struct([("a", pa.int8()), ("b", pa.string())]),
     pa.dictionary(pa.int16(), pa.string()),
 ]  # fmt: skip
+
+
+def nested(kind: Any, at: int) -> Any:
+    """A value of a nested type."""
+    if pa.types.is_fixed_size_list(kind):
+        return [at % 50, 1]
+    if pa.types.is_map(kind):
+        return [(f"{at}{item}", item) for item in range(at % 4)]
+    if pa.types.is_struct(kind):
+        return {"a": at % 100, "b": str(at % 91) * (at % 4)}
+    return [example(kind.value_type, at + item) for item in range(at % 5)]
 
 
 def example(kind: Any, at: int) -> Any:
@@ -89,10 +102,8 @@ def example(kind: Any, at: int) -> Any:
     text = str(at % 91) * (at % 4)
     if pa.types.is_boolean(kind):
         return at % 3 == 0
-    if pa.types.is_struct(kind):
-        return {"a": at % 100, "b": text}
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [at % 50, 1]
+    if pa.types.is_nested(kind):
+        return nested(kind, at)
     if pa.types.is_decimal(kind):
         return Decimal(at)
     if kind == pa.uuid():

@@ -268,9 +268,10 @@ def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(tmp_path: P
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_text_is_decoded_with_the_symbols_of_its_own_file(
-    tmp_path: Path, order: tuple[int, ...]
+    tmp_path: Path, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file has symbols of its own, and lies in memory wherever the system put it."""
+    monkeypatch.setattr(small, "_KEPT_BYTES", 0)
     rows = 4000
     parts = [
         [f"{word} {n * 7919 % 10_007:05d} of {word} and {word}" for n in range(rows)]
@@ -401,6 +402,63 @@ def test_a_take_reads_all_small_files_once_takes_have_read_a_sixteenth(
     assert opened.io_stats_snapshot().read_iops == before
 
 
+def test_takes_of_one_row_read_all_small_files_after_a_sixteenth_too(
+    scattered: glaive.LanceDataset,
+) -> None:
+    opened = glaive.dataset(scattered.uri)
+    for row in range(0, 100, 10):
+        assert opened.take([row])["n"].to_pylist() == [row]
+    before = opened.io_stats_snapshot().read_iops
+    for row in (1299, 640, 3):
+        assert opened.take([row])["n"].to_pylist() == [row]
+    assert opened.io_stats_snapshot().read_iops == before
+
+
+def test_files_above_64_kib_are_kept_once_takes_have_read_their_share(tmp_path: Path) -> None:
+    words = [f"{row * 2**61 % 999_983:040b}" for row in range(9 * 16_000)]
+    table = pa.table({"n": range(len(words)), "word": words})
+    opened = glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=9000)
+    size = (opened.get_fragments()[0].data_files()[0].file_size_bytes or 0) / 65_536
+    assert 2 < size < 8
+    reads = []
+    for turn in range(int(16 * size)):
+        before = opened.io_stats_snapshot().read_iops
+        row = turn * 9000 % len(words) + 17
+        assert opened.take([row])["word"].to_pylist() == [words[row]]
+        reads.append(opened.io_stats_snapshot().read_iops > before)
+    assert all(reads[:16])
+    assert not any(reads[int(9 * size) :])
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.3"])
+def test_takes_keep_the_columns_of_one_small_fragment(tmp_path: Path, version: str) -> None:
+    whole = pa.table(columns(3000)).select(["number", "null", "text", "list", "category"])
+    made = glaive.write_dataset(whole, tmp_path / "t", data_storage_version=version)
+    made.delete("number = " + str(whole["number"][7]))
+    live = np.delete(np.arange(3000), 7)
+    opened, rng = glaive.dataset(made.uri), np.random.default_rng(3)
+    before = opened.session().size_bytes()
+    for count in (1, 30, 1, 2, 30, 1, 300, 1):
+        rows = rng.integers(0, len(live), count)
+        assert opened.take(rows.tolist()).equals(whole.take(pa.array(live[rows])))
+    (data,) = opened.get_fragments()[0].data_files()
+    path = tmp_path / "t" / "data" / data.path
+    os.truncate(path, 100)  # kept columns are copies
+    assert opened.take([5, 6]).equals(whole.take(pa.array(live[5:7])))
+    kept = opened.session().size_bytes() - before
+    assert whole.nbytes // 2 < kept < 4 * whole.nbytes
+
+
+def test_columns_that_would_take_much_memory_are_not_kept(tmp_path: Path) -> None:
+    words = pa.array(["a" * 900, "b" * 900]).take(pa.array(np.arange(60_000) % 2))
+    made = glaive.write_dataset(pa.table({"word": words}), tmp_path / "t")
+    for row in range(40):
+        assert made.take([row, 59_999 - row])["word"].to_pylist() == [
+            words[row].as_py(), words[59_999 - row].as_py()
+        ]  # fmt: skip
+    assert made.session().size_bytes() < 1_000_000
+
+
 def test_small_files_are_kept_among_deleted_rows_and_files_of_other_kinds(tmp_path: Path) -> None:
     whole = pa.table(columns(2000)).select(["number", "null", "text", "list", "struct", "category"])
     glaive.write_dataset(whole.slice(0, 600), tmp_path / "t", max_rows_per_file=10)
@@ -416,7 +474,10 @@ def test_small_files_are_kept_among_deleted_rows_and_files_of_other_kinds(tmp_pa
         assert opened.take(rows.tolist()).equals(whole.take(pa.array(kept[rows])))
 
 
-def test_takes_that_met_few_of_the_fragments_open_no_others(scattered: glaive.LanceDataset) -> None:
+def test_takes_that_met_few_of_the_fragments_open_no_others(
+    scattered: glaive.LanceDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 0)
     opened = glaive.dataset(scattered.uri)
     few = list(range(0, 630, 10))
     for _ in range(2):
@@ -483,8 +544,11 @@ def test_packed_members_that_lie_elsewhere_in_some_files_are_not_mixed_up(tmp_pa
         assert opened.take(wanted).equals(whole.take(pa.array(wanted)))
 
 
-def test_a_fragment_alone_is_joined_once_takes_have_met_it_four_times(tmp_path: Path) -> None:
+def test_a_fragment_alone_is_joined_once_takes_have_met_it_four_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that takes once does not load the modules for it."""
+    monkeypatch.setattr(small, "_KEPT_BYTES", 0)
     made = glaive.write_dataset(pa.table(columns(3000)).select(["number", "text"]), tmp_path / "t")
     rows = list(range(5, 3000, 50))
     assert joined_counts(made, *[rows] * 3) == {}

@@ -178,6 +178,24 @@ def all_set(count: int) -> pa.Buffer:
     return as_buffer(np.full((count + 7) // 8, 0xFF, np.uint8))
 
 
+def known_true(mask: Any) -> Any:
+    """Return which values of a boolean array are true; nulls are not.
+
+    ``pyarrow.compute.fill_null`` takes 100 times as long.
+    """
+    if not mask.null_count:
+        return mask
+    validity, data = mask.buffers()
+    if validity is None or data is None:  # the array is of nulls only
+        return pa.Array.from_buffers(
+            pa.bool_(), len(mask), [None, as_buffer(np.zeros(1, np.uint8))]
+        )
+    first, skip = divmod(mask.offset, 8)
+    size = (skip + len(mask) + 7) // 8
+    both = items_of(validity, np.uint8, size, first) & items_of(data, np.uint8, size, first)
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, as_buffer(both)], 0, skip)
+
+
 def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
     """Join the first ``counts[i]`` bits of every bitmap."""
     if any(count % 8 for count in counts[:-1]):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import pack_flags, with_parts
+from glaive.arrow.blocks import known_true, pack_flags, with_parts
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.types import Flags, items_of
@@ -258,7 +258,7 @@ class _Maskable:
         import pyarrow.compute as pc
 
         passing: Any = pc.take(self.mask(array.dictionary), array.indices)
-        return pc.and_(pc.is_valid(array), pc.fill_null(passing, FALSE))
+        return pc.and_(pc.is_valid(array), known_true(passing))
 
     def _plain_mask(self, array: Any) -> Any:
         """Return the mask of an array of a plain type."""
@@ -288,11 +288,11 @@ class InRange(_Maskable):
         if self.low is not None:
             above = pc.greater_equal if self.low_included else pc.greater
             passed: Any = above(array, comparable_decimals(self.low))
-            mask = pc.and_(mask, pc.fill_null(passed, FALSE))
+            mask = pc.and_(mask, known_true(passed))
         if self.high is not None:
             below = pc.less_equal if self.high_included else pc.less
             passed = below(array, comparable_decimals(self.high))
-            mask = pc.and_(mask, pc.fill_null(passed, FALSE))
+            mask = pc.and_(mask, known_true(passed))
         return mask
 
     def _float_mask(self, array: Any) -> Any:
@@ -354,7 +354,7 @@ class IsNull(_Maskable):
         valid = pc.is_valid(array)
         if array.dictionary.null_count:
             present = pc.take(pc.is_valid(array.dictionary), array.indices)
-            valid = pc.and_(valid, pc.fill_null(present, FALSE))
+            valid = pc.and_(valid, known_true(present))
         return valid if self.negated else pc.invert(valid)
 
 
@@ -375,7 +375,7 @@ class HasText(_Maskable):
             mask = pc.starts_with(array, self.word)
         else:
             mask = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
-        return pc.fill_null(mask, FALSE)
+        return known_true(mask)
 
 
 Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
@@ -399,7 +399,7 @@ def _is_in(array: Any, values: Any) -> Any:
     for value in values.drop_null():
         equal = pc.equal(array, value)
         mask = equal if mask is None else pc.or_(mask, equal)
-    return pc.fill_null(mask, FALSE)
+    return known_true(mask)
 
 
 def _check_types(array: Any, *operands: Any) -> None:

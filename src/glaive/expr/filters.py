@@ -19,8 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.arrow import compute as pc
+from glaive.arrow.blocks import known_true
 from glaive.arrow.chunked import batch_parts, concat_arrays, dictionary_encoded, too_large
-from glaive.arrow.conditions import FALSE, Condition, HasText, InRange, IsNull, IsOneOf, constants
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, constants
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError, UnsupportedFeatureError
 from glaive.expr import tree
@@ -938,5 +939,5 @@ def _passing_rows(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
         mask: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
     except CapacityError as error:
         raise _too_large(render(node), error) from None
-    passing: pa.BooleanArray = pc.fill_null(mask, FALSE) if mask.null_count else mask
+    passing: pa.BooleanArray = known_true(mask)
     return passing

@@ -113,13 +113,28 @@ class RowSelection:
         return self._bits
 
     @cached_property
-    def left_out(self) -> DeletionMask | None:
-        """The unselected rows; ``None`` if the selection is a list of rows."""
-        return None if self.bits is None else DeletionMask.of_live(self.bits, self.span, self.count)
+    def left_out(self) -> DeletionMask:
+        """The unselected rows; the selection must have bits."""
+        return DeletionMask.of_live(self.bits, self.span, self.count)
 
     def is_few(self, share: float) -> bool:
         """Return whether at most this share of the range is selected."""
         return self.count <= share * self.span
+
+    def pick(self, array: Any) -> Any:
+        """Return the selected rows of an array of the whole range.
+
+        Arrow's ``filter`` takes several times as long.
+        """
+        import pyarrow.compute as pc
+
+        if self.count == self.span:
+            return array
+        quick = are_words(array.type) and not array.null_count
+        if self.bits is not None and not self.is_few(_MAX_GATHERED[quick]):
+            return without_deleted(array, self.left_out)
+        offsets = integer_array(self.offsets)
+        return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
 
     def cut(self, skip: int, stop: int) -> RowSelection:
         """Return the selected rows numbered ``skip`` to ``stop``, as a range of their own."""
@@ -179,8 +194,9 @@ Numbers are unpacked at memory speed, so that a take of more than a hundredth co
 and lists take longer to decode.
 """
 
-_MAX_GATHERED_SHARE = 0.1
-"""Share of rows up to which values of an array are taken by row number, else compacted."""
+_MAX_GATHERED = {True: 0.1, False: 0.6}
+"""Share of rows up to which values of an array are taken by row number, else compacted: of words
+without nulls, and of other values."""
 
 _NUMBER_BYTES = 16
 
@@ -266,7 +282,7 @@ class FragmentSelection:
 
         def values(at: int) -> Any:
             if decoded is not None and decoded.has(at):
-                return self._of_range(decoded.field(at))
+                return selected.pick(decoded.field(at))
             if at in taken:
                 return bound.stored[at].take(self.rows)
             column = bound.stored[at]
@@ -274,7 +290,7 @@ class FragmentSelection:
                 array = column.read_live(start, stop, left_out)
                 if array is not None:
                     return array
-            return self._of_range(column.read(start, stop))
+            return selected.pick(column.read(start, stop))
 
         def system(name: str) -> Any:
             return bound.system(name, self.rows, deleted=self.deleted)
@@ -288,7 +304,7 @@ class FragmentSelection:
             return and_then(column.plan_read(start, stop), checked)
 
         read_in_one_request(bound, taken, columns, plan_take)
-        read_in_one_request(bound, cut_down, columns, plan_read, self._of_range)
+        read_in_one_request(bound, cut_down, columns, plan_read, selected.pick)
         return [columns.output(output) for output in outputs]
 
     def _is_taken(self, at: int, late: Late) -> bool:
@@ -299,31 +315,15 @@ class FragmentSelection:
             return self.selected.is_few(_taken_share(self.bound.stored[at].field.type))
         return late if isinstance(late, bool) else at in late
 
-    def _of_range(self, array: Any) -> Any:
-        """Select rows of an array of the whole range.
-
-        Compacts words and takes other values by row number: several times faster than Arrow's
-        ``filter``.
-        """
-        import pyarrow.compute as pc
-
-        if self.count == self.selected.span:
-            return array
-        if not array.null_count and not self.selected.is_few(_MAX_GATHERED_SHARE):
-            left_out = self._left_out(array.type)
-            if left_out is not None:
-                return without_deleted(array, left_out)
-        offsets = integer_array(self.selected.offsets)
-        return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
-
     def _left_out(self, kind: Any) -> DeletionMask | None:
         """Return the unselected rows, for types whose values a kernel compacts."""
-        if self.count == self.selected.span or not _are_words(kind):
+        selected = self.selected
+        if self.count == selected.span or not are_words(kind) or selected.bits is None:
             return None
-        return self.selected.left_out
+        return selected.left_out
 
 
-def _are_words(kind: Any) -> bool:
+def are_words(kind: Any) -> bool:
     """Return whether values are words of 8 to 64 bits."""
     return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
 

@@ -635,15 +635,13 @@ class LazyColumns:
             names, arrays = ["rows"], [pa.nulls(self.count)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
-    def filtered(self, mask: pa.BooleanArray) -> LazyColumns:
-        """Return the rows where a mask is true; the mask has only valid values."""
+    def picked(self, count: int, pick: Callable[[Any], Any]) -> LazyColumns:
+        """Return ``count`` rows that ``pick`` picks from each column."""
 
         def system(name: str) -> Any:
-            return self._system(name).filter(mask)
+            return pick(self._system(name))
 
-        return LazyColumns(
-            mask.true_count, lambda at: self.field(at).filter(mask), system, self._logical
-        )
+        return LazyColumns(count, lambda at: pick(self.field(at)), system, self._logical)
 
     def output(self, output: Output | Computed) -> Any:
         """Return a column of the result."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import distinct, integer_array, pack_flags
+from glaive.arrow.blocks import distinct, integer_array
 from glaive.arrow.chunked import concat_arrays, join_batches, take_values, value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
@@ -34,13 +34,23 @@ from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.store import read_many
-from glaive.scan.filter_search import MAX_TAKEN_SHARE, Chunk, Late, Search, Selection, fields_of
+from glaive.kernels.compact import DeletionMask
+from glaive.scan.filter_search import (
+    MAX_TAKEN_SHARE,
+    Chunk,
+    Late,
+    RowSelection,
+    Search,
+    Selection,
+    fields_of,
+)
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
 from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
 from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.views import MIN_SMALL_FILES, BoundProjection
+from glaive.scan.snapshot import without_deleted
+from glaive.scan.views import MIN_SMALL_FILES, NEVER, BoundProjection
 from glaive.types import Int64s
 
 # --- Small files of compatible layout: which they are, and their columns ----------------
@@ -54,9 +64,14 @@ _VERSIONS: Final = BULK_VERSIONS | {V2_0.version}
 """Format versions of small files. glaive reads files of 2.0 one by one, and keeps their columns."""
 
 
-def small_file(source: BoundProjection, position: int) -> SingleFile | None:
-    """Return the only file of a fragment, if it is small and of a format whose columns are kept."""
-    file = source.snapshot.manifest.single_file(position, _MAX_BYTES_READ_WHOLE)
+def small_file(
+    source: BoundProjection, position: int, most: int = _MAX_BYTES_READ_WHOLE
+) -> SingleFile | None:
+    """Return the only file of a fragment, if it has at most ``most`` bytes.
+
+    The format must allow to keep its columns.
+    """
+    file = source.snapshot.manifest.single_file(position, most)
     if file is None or file.layout[0] not in _VERSIONS:
         return None
     return file
@@ -109,7 +124,8 @@ def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T
     error: Exception
     try:
         result = read()
-        meter.count("fragments_read_in_bulk", fragments)
+        if fragments:
+            meter.count("fragments_read_in_bulk", fragments)
         return result
     except BulkReadError as refused:
         reason, error = str(refused), refused
@@ -256,8 +272,9 @@ class SmallFragments:
         def read() -> list[list[pa.Array]]:
             arrays = self.arrays(run.source)
             if self.has_deletions:
-                mask = _mask(self.live_flags(run.source))
-                arrays = [array.filter(mask) for array in arrays]
+                deleted = np.flatnonzero(~self.live_flags(run.source))
+                mask = DeletionMask(deleted, 0, self.starts[-1])
+                arrays = [without_deleted(array, mask) for array in arrays]
             return [[array] for array in arrays]
 
         return in_bulk(run.meter, "scan of small fragments", len(self.ranges), read)
@@ -378,15 +395,14 @@ class _SmallSelection:
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
         """Return the columns of the selected rows, in one chunk. Few rows are taken."""
         # Compute expressions of passing rows only: values of other rows may raise.
-        mask = _mask(self.flags)
-        passing = self.decoded.filtered(mask)
+        selected = RowSelection(0, len(self.flags), flags=self.flags)
+        passing = self.decoded.picked(self.count, selected.pick)
         unread = [at for at in fields_of(outputs) if not self.decoded.has(at)]
         if self.count > MAX_TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
         else:
-            rows = np.flatnonzero(self.flags)
             for at in unread:
-                passing.put(at, self.columns.take(at, rows))
+                passing.put(at, self.columns.take(at, selected.rows))
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
@@ -397,10 +413,6 @@ class _SmallSelection:
         for at, (first, last) in enumerate(pairwise(cuts)):
             if first < last:
                 yield int(ids[self.part.ranges[at].position]), rows[first:last] - starts[at]
-
-
-def _mask(flags: NDArray[np.bool_]) -> Any:
-    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])
 
 
 def _as_table(source: BoundProjection, chunks: Sequence[list[pa.Array]]) -> pa.Table:
@@ -486,43 +498,46 @@ def _run_of_files(
 # --- Takes from many small fragments ----------------------------------------------------
 # Opening even a small file costs far more than finding a row in it. The first take from small
 # files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have
-# read a sixteenth of the fragments, a take reads all small files of the version and keeps them as
-# one. If they are too many bytes, takes open the files that an earlier take has read.
+# read a sixteenth of the fragments, a take keeps all files of a small version as one: it reads many
+# small files in bulk. Kept files are decoded once takes have cost about as much time as decoding.
 
 _KEPT_BYTES: Final = 16 * 1024 * 1024
 _KEPT_FILES: Final = 4096
-"""Maximum bytes and number of small files that are kept as one."""
+"""Maximum bytes, on disk and decoded, and number of files that are kept as one."""
+
+_BYTES_PER_TAKE: Final = 1024 * 1024
+_DECODED_PER_READ: Final = 128 * 1024
+"""Bytes of files that takes keep, for each take, and decode, for each read of a fragment."""
+
+_SAMPLED_ROWS: Final = 1024
+"""Rows that are decoded first, where a fragment has more, to estimate the bytes of all rows."""
 
 
 @dataclass(slots=True, eq=False)
 class KeptFiles:
-    """The small files of a version, as one file.
+    """The files of a small version, as one file.
 
     Parameters
     ----------
-    numbers, files
-        Position of each file's fragment in the manifest, and the file.
+    numbers
+        Position of each file's fragment in the manifest.
     first_row, rows
         Number of the first row of each fragment, -1 for other fragments, and its rows. By position
         in the manifest.
     columns
         Columns of the projection; ``None`` if the files are opened one by one.
-    taken
-        ``_READ_SHARE`` for each fragment that takes have read. Once this is the number of
-        fragments, glaive decodes all columns.
-    arrays
-        The decoded columns.
+    reads
+        Reads of fragments by takes until glaive decodes all columns.
     """
 
     numbers: list[int]
     first_row: Int64s
     rows: Int64s
     columns: PagedColumns | None
-    taken: int = 0
-    arrays: list[pa.Array] | None = None
+    reads: int
 
     def take(
-        self, source: BoundProjection, fragment: Int64s, row: Int64s
+        self, source: BoundProjection, fragment: Int64s, row: Int64s, meter: Meter
     ) -> list[tuple[Int64s, list[pa.Array]]]:
         """Take the rows of kept fragments; see :func:`take_small`."""
         first = self.first_row[fragment]
@@ -530,57 +545,86 @@ class KeptFiles:
         if not len(chosen):
             return []
         rows = first[chosen] + row[chosen]
-        total = len(self.numbers)
-        if self.arrays is None and self.taken < total:
-            self.taken += _READ_SHARE * len(distinct(fragment[chosen]))
-            if self.taken >= total:
-                self.arrays = self._decode(source)
-        if self.arrays is not None:
-            return [(chosen, [take_values(array, rows) for array in self.arrays])]
+        if self.reads > 0:
+            self.reads -= len(distinct(fragment[chosen]))
+        if self.reads <= 0:
+            arrays = source.kept("decoded files", partial(self._decoded, source, meter))
+            if arrays:
+                return [(chosen, [take_values(array, rows) for array in arrays])]
         return [] if self.columns is None else [(chosen, self.columns.take(rows))]
 
-    def _decode(self, source: BoundProjection) -> list[pa.Array] | None:
-        """Return all columns, or ``None`` if they are too large to be kept."""
+    def _decoded(self, source: BoundProjection, meter: Meter) -> tuple[list[pa.Array], int]:
+        """Return copies of all columns and their bytes; no columns if they are too large."""
+        arrays = in_bulk(meter, "keep columns of takes", 0, partial(self._read, source)) or []
+        size = sum(array.nbytes for array in arrays)
+        if not 0 < size <= _KEPT_BYTES:
+            return [], _PART_BYTES
+        batch = pa.record_batch(arrays, [str(at) for at in range(len(arrays))])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)  # a copy: a file that is mapped can become shorter
+        return pa.ipc.open_stream(sink.getvalue()).read_next_batch().columns, size
+
+    def _read(self, source: BoundProjection) -> list[pa.Array]:
         total = int(self.rows.sum())
         if self.columns is not None:
-            arrays = self.columns.read(0, total)
-        else:
-            ranges = [FragmentRows(at, 0, int(self.rows[at])) for at in self.numbers]
-            work = partial(read_singly, source, ranges)
-            arrays = gather(work, range(len(source.projection.fields)))
-        return arrays if sum(array.nbytes for array in arrays) <= _KEPT_BYTES else None
+            return self.columns.read(0, total)
+        for number in self.numbers:
+            source.fragment(number).expect("random")  # raises if a file was truncated
+        first = source.fragment(self.numbers[0])
+        if first.rows > _SAMPLED_ROWS:
+            size = sum(column.read(0, _SAMPLED_ROWS).nbytes for column in first.stored)
+            if size * total > _KEPT_BYTES * _SAMPLED_ROWS:
+                return []
+        ranges = [FragmentRows(at, 0, int(self.rows[at])) for at in self.numbers]
+        return gather(partial(read_singly, source, ranges), range(len(source.projection.fields)))
 
 
 def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Literal[False], int]:
-    """Read all small files of a version; also return the bytes that they and their columns take."""
+    """Keep all files of a version; also return the bytes that they and their columns take.
+
+    Where the files are large, takes must have read more often first.
+    """
     total = source.snapshot.manifest.num_fragments
-    numbers, files = _usual_files(source, range(total)) if total <= _KEPT_FILES else ([], [])
+    numbers: list[int] = []
+    files: list[SingleFile] = []
+    if total <= _KEPT_FILES:
+        numbers, files = _usual_files(source, range(total), _KEPT_BYTES)
     size = sum(file.size for file in files)
-    weight = 2 * size + _KEPT_BYTES + 16 * total
-    few = size <= _KEPT_BYTES and weight <= source.snapshot.session.cache.budget
-    if len(files) < MIN_SMALL_FILES or not few or not _may_keep(source, files):
+    weight = 16 * total
+    few = size <= _KEPT_BYTES and source.snapshot.session.cache.budget >= 4 * _KEPT_BYTES
+    needed = max(source.kept_after, size // _BYTES_PER_TAKE)
+    known, source.kept_after = source.kept_after, NEVER
+    if not files or not few or not _may_keep(source, files):
+        return False, _PART_BYTES
+    if needed > known:
+        source.kept_after = needed
         return False, _PART_BYTES
     columns = None
-    if is_bulk(files):
+    is_small = len(files) >= MIN_SMALL_FILES and max(file.size for file in files) <= MAX_BYTES
+    if is_small and is_bulk(files):
         read = partial(bind_files, source, files)
         columns = in_bulk(meter, "take from small fragments", len(files), read)
         if columns is None:
             return False, _PART_BYTES
+        weight += 2 * size
+    source.kept_after = needed
     first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
     rows[numbers] = [file.rows for file in files]
     first_row[numbers] = np.cumsum(rows[numbers]) - rows[numbers]
-    return KeptFiles(numbers, first_row, rows, columns), weight
+    reads = max(len(files) // _READ_SHARE, size // _DECODED_PER_READ)
+    return KeptFiles(numbers, first_row, rows, columns, reads), weight
 
 
 def _usual_files(
-    source: BoundProjection, positions: Iterable[int]
+    source: BoundProjection, positions: Iterable[int], most: int = MAX_BYTES
 ) -> tuple[list[int], list[SingleFile]]:
-    """Return the fragments in small files of one layout, and the files."""
+    """Return the fragments in files of one layout and at most ``most`` bytes, and the files."""
     numbers: list[int] = []
     files: list[SingleFile] = []
     for position in positions:
-        file = small_file(source, position)
-        if file is None or file.size > MAX_BYTES:
+        file = small_file(source, position, most)
+        if file is None:
             continue
         if file.layout == files[0].layout if files else has_columns(source, file):
             numbers.append(position)
@@ -609,14 +653,16 @@ def take_small(
     projection, snapshot = source.projection, source.snapshot
     special = not projection.plain or projection.has_extension_types or projection.blob_contents
     # In remote stores, the caller makes the requests concurrently.
-    if special or not snapshot.store.is_local:
+    usual = not special and snapshot.store.is_local and suits_bulk_reads(projection.fields)
+    if not usual:
+        source.kept_after = NEVER
         return []
-    if not suits_bulk_reads(projection.fields):
-        return []
-    if source.has_small_takes:
-        kept = source.kept("small files", partial(_keep_files, source, meter))
+    if source.keeps_files:
+        kept = source.kept(
+            f"files after {source.kept_after} takes", partial(_keep_files, source, meter)
+        )
         if kept:
-            taking = partial(kept.take, source, fragment, row)
+            taking = partial(kept.take, source, fragment, row, meter)
             done = in_bulk(meter, "take from small fragments", 0, taking)
             if done is not None:
                 return done

@@ -195,28 +195,43 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
         return pa.DictionaryArray.from_arrays(
             indices, array.dictionary, ordered=kind.ordered, safe=False
         )
+    validity, *parts = array.buffers()
+    first, rows = array.offset, len(array)
+    bitmap = compact_bits(validity, first, mask) if validity and array.null_count else None
+    nulls = -1 if bitmap is not None else 0
+    if pa.types.is_struct(kind):
+        members: Any = [without_deleted(array.field(at), mask) for at in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, mask.live, [bitmap], nulls, children=members)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        ends = array.offsets.to_numpy()
+        at = mask.numbers - mask.base
+        gone = np.flatnonzero(ends[at + 1] > ends[at])
+        low, high = int(ends[0]), int(ends[-1])
+        items = _listed(ends[at[gone]].astype(np.int64), ends[at[gone] + 1].astype(np.int64))
+        offsets = np.zeros(mask.live + 1, ends.dtype)
+        np.cumsum(np.diff(ends)[mask.mask()], out=offsets[1:])
+        item_mask = DeletionMask(items, low, high - low)
+        child: Any = without_deleted(array.values.slice(low, high - low), item_mask)
+        kept: list[Any] = [bitmap, pa.py_buffer(offsets.data)]
+        return pa.Array.from_buffers(kind, mask.live, kept, nulls, children=[child])
     text = offset_bits(kind)
     plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     known = text or ((plain or pa.types.is_fixed_size_binary(kind)) and kind.bit_width)
-    validity, *parts = array.buffers()
     if not known or any(part is None for part in parts):
         bits, begin = mask.bits()
         buffers = [None, pa.py_buffer(bits.data)]
         flags: Any = pa.Array.from_buffers(pa.bool_(), mask.rows, buffers, 0, begin)
         filtered: pa.Array = array.filter(flags)
         return filtered
-    first, rows = array.offset, len(array)
-    bitmap = compact_bits(validity, first, mask) if array.null_count else None
     if text:
         width = text // 8
         ends = parts[0].slice(first * width, (rows + 1) * width)
-        kept: list[Any] = list(compact_variable(Strings(ends, text, parts[1]), mask)[::2])
+        kept = list(compact_variable(Strings(ends, text, parts[1]), mask)[::2])
     elif pa.types.is_boolean(kind):
         kept = [compact_bits(parts[0], first, mask)]
     else:
         width = int(kind.bit_width) // 8
         kept = [compact_fixed(parts[0].slice(first * width, rows * width), width, mask)]
-    nulls = -1 if bitmap is not None else 0
     return pa.Array.from_buffers(kind, mask.live, [bitmap, *kept], nulls)
 
 

@@ -55,19 +55,21 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     A take joins ranges less than 64 KiB apart. It then makes at most two requests per data file,
     where the rows of a column lie in one page.
     """
-    if type(given) is list and len(given) == 1 and type(given[0]) is int and source.schema.names:
+    source.takes += 1
+    is_single = bool(source.schema.names) and not source.keeps_files
+    if is_single and type(given) is list and len(given) == 1 and type(given[0]) is int:
         return _take_one(source, given[0])
     starts = source.snapshot.row_starts
     wanted = positions(given, int(starts[-1]))
     if len(wanted) == 0:
         return source.empty()
-    if len(wanted) == 1 and source.schema.names:
+    if is_single and len(wanted) == 1:
         return _take_one(source, wanted.item())
     check_range(int(wanted.min()), int(wanted.max()), starts)
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
     joined = source.joined_before()
-    if joined is not None and joined.is_all:
+    if joined is not None and joined.is_all and not source.keeps_files:
         arrays = joined.take_numbers(wanted, meter or UNREAD_METER)
         if arrays is not None:
             return pa.Table.from_arrays(arrays, schema=source.schema)
@@ -106,9 +108,8 @@ def _take_one(source: BoundProjection, row: int) -> pa.Table:
     if not 0 <= row < starts[-1]:
         raise position_error(row, starts[-1])
     position = bisect_right(starts, row) - 1
-    bound = source.fragment(position)
-    bound.expect("random")
     rows = np.array([row - starts[position]])
+    bound = source.for_taking(position, rows)
     arrays = bound.take(rows if bound.live is None else bound.live.physical(rows))
     return pa.Table.from_arrays(arrays, schema=source.schema)
 
@@ -134,16 +135,17 @@ def take_physical(
         return source.rows_alone(len(rows))
     if len(rows) == 0:
         return source.empty()
-    if len(rows) == 1 and not deleted:
+    if len(rows) == 1 and not deleted and not source.keeps_files:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
     meter = meter or UNREAD_METER
     small: list[tuple[Int64s, _Chunk]] = []
     if not deleted:
         joined, positions = source.joined_before(), fragments
-        if joined is None or not joined.holds(fragments):
+        keeps = source.keeps_files
+        if keeps or joined is None or not joined.holds(fragments):
             positions = distinct(fragments)
-            if len(positions) >= MIN_SMALL_FILES:
+            if keeps or len(positions) >= MIN_SMALL_FILES:
                 from glaive.scan.small import take_small  # loaded only when needed
 
                 small = take_small(source, positions, fragments, rows, meter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,10 +43,13 @@ _JOINS_PER_TAKE = 8
 """Fragments that can be joined in the time of a take from one."""
 
 _KEPT_PER_READ = 16
-"""Small files that a take keeps, for each small file that takes have read before."""
+"""Fragments that a take keeps, for each fragment that takes have read before."""
+
+NEVER = sys.maxsize
+"""Takes before all files are kept, where takes cannot keep them."""
 
 _MIN_UNJOINED = 4
-"""Unjoined fragments that takes read before any are joined: loading the code takes 12 ms."""
+"""Unjoined fragments that takes read before any are joined or kept: the code loads in 12 ms."""
 
 _MIN_JOIN_ALL = 64
 """Minimum fragments read before all are joined, once takes have read half of them."""
@@ -70,10 +74,12 @@ class BoundProjection:
         "_token",
         "_unjoined",
         "_without_inputs",
+        "kept_after",
         "limited_scans",
         "projection",
         "schema",
         "snapshot",
+        "takes",
     )
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
@@ -85,6 +91,10 @@ class BoundProjection:
         self._cache = snapshot.session.cache
         self._taken_from: set[int] = set()
         self._unjoined = self.limited_scans = 0
+        self.takes = 0
+        #: Takes keep all files of a small version after this many takes.
+        few = snapshot.manifest.num_fragments < MIN_SMALL_FILES
+        self.kept_after = _MIN_UNJOINED if few else 1
         self._joins = self._joins_all = projection.plain and not projection.has_extension_types
         self._without_inputs: BoundProjection | None = None
         self._inputs: dict[tuple[str, ...], BoundProjection] = {}
@@ -129,6 +139,7 @@ class BoundProjection:
 
         Only cold mapped files are prefetched, for two rows or more.
         """
+        self._taken_from.add(position)
         bound = self.fragment(position)
         bound.expect("random")
         if len(rows) >= _MIN_PREFETCHED_ROWS and bound.mapped and bound.is_cold():
@@ -191,8 +202,10 @@ class BoundProjection:
         return joined
 
     @property
-    def has_small_takes(self) -> bool:
-        """Whether earlier takes have read a sixteenth of the fragments, as small files."""
+    def keeps_files(self) -> bool:
+        """Whether so many takes have read so many fragments that all files are kept."""
+        if self.takes <= self.kept_after:
+            return False
         return len(self._taken_from) * _KEPT_PER_READ >= self.snapshot.manifest.num_fragments
 
     def is_first_take(self, position: int) -> bool:

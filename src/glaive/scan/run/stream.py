@@ -90,7 +90,7 @@ _EARLY_BYTES_FETCHED = 1024 * 1024
 _EARLY_PARTS = 2
 """Early parts if batches are as large as windows."""
 
-_GROWTH = 2
+_GROWTH = 4
 """Growth factor of the early parts."""
 
 
@@ -124,7 +124,7 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
             end = _end_of(bound, start, stop, rows)
         yield FragmentWindows([FragmentRows(position, start, end)])
         at, done = (at, end) if end < stop else (at + 1, 0)
-        size, number = size * _GROWTH, number + 1
+        size, number = rows * _GROWTH, number + 1
     if at < len(ranges):
         position, start, stop = ranges[at]
         remaining = FragmentRows(position, max(start, done), stop)
