@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.arrow.blocks import known_true
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import SchemaError
 
@@ -38,6 +39,16 @@ def passing(condition: Condition, array: Any) -> list[bool]:
     assert mask.null_count == 0
     passing_rows: list[bool] = mask.to_pylist()
     return passing_rows
+
+
+@given(st.lists(st.sampled_from([True, False, None])), st.integers(0, 20), st.integers(0, 20))
+def test_only_values_that_are_true_are_known_to_be_true(
+    values: list[bool | None], skip: int, end: int
+) -> None:
+    mask = pa.array(values, pa.bool_())[skip : len(values) - end]
+    known = known_true(mask)
+    known.validate(full=True)
+    assert known.to_pylist() == [value is True for value in mask.to_pylist()]
 
 
 @pytest.mark.parametrize(("kind", "values"), EXAMPLES, ids=lambda value: str(value)[:20])

@@ -130,7 +130,7 @@ class RowSelection:
 
         if self.count == self.span:
             return array
-        quick = are_words(array.type) and not array.null_count
+        quick = _are_words(array.type) and not array.null_count
         if self.bits is not None and not self.is_few(_MAX_GATHERED[quick]):
             return without_deleted(array, self.left_out)
         offsets = integer_array(self.offsets)
@@ -285,12 +285,7 @@ class FragmentSelection:
                 return selected.pick(decoded.field(at))
             if at in taken:
                 return bound.stored[at].take(self.rows)
-            column = bound.stored[at]
-            if bound.mapped and (left_out := self._left_out(column.field.type)) is not None:
-                array = column.read_live(start, stop, left_out)
-                if array is not None:
-                    return array
-            return selected.pick(column.read(start, stop))
+            return selected.pick(bound.stored[at].read(start, stop))
 
         def system(name: str) -> Any:
             return bound.system(name, self.rows, deleted=self.deleted)
@@ -315,15 +310,8 @@ class FragmentSelection:
             return self.selected.is_few(_taken_share(self.bound.stored[at].field.type))
         return late if isinstance(late, bool) else at in late
 
-    def _left_out(self, kind: Any) -> DeletionMask | None:
-        """Return the unselected rows, for types whose values a kernel compacts."""
-        selected = self.selected
-        if self.count == selected.span or not are_words(kind) or selected.bits is None:
-            return None
-        return selected.left_out
 
-
-def are_words(kind: Any) -> bool:
+def _are_words(kind: Any) -> bool:
     """Return whether values are words of 8 to 64 bits."""
     return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
 

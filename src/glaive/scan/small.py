@@ -497,9 +497,9 @@ def _run_of_files(
 
 # --- Takes from many small fragments ----------------------------------------------------
 # Opening even a small file costs far more than finding a row in it. The first take from small
-# files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have
-# read a sixteenth of the fragments, a take keeps all files of a small version as one: it reads many
-# small files in bulk. Kept files are decoded once takes have cost about as much time as decoding.
+# files reads them whole, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have read a
+# sixteenth of the fragments, a take keeps all files of a small version as one. glaive decodes kept
+# files once takes have cost about as much time as decoding.
 
 _KEPT_BYTES: Final = 16 * 1024 * 1024
 _KEPT_FILES: Final = 4096
