@@ -126,8 +126,8 @@ def test_changes_of_versions_are_rows(spark: SparkSession, uri: str) -> None:
     table.update("id = 2", {"name": "'x'"})
     table.delete("id = 3")
 
-    fed = glaive.spark.read_changes(spark, uri, 2, columns=["id", "name"])
-    fed = fed.orderBy("id", "_change_type").collect()
+    feed = glaive.spark.read_changes(spark, uri, 2, columns=["id", "name"])
+    fed = feed.orderBy("id", "_change_type").collect()
 
     assert [(row["id"], row["name"], row["_change_type"]) for row in fed] == [
         (2, "x", "update_postimage"),
