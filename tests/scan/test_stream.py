@@ -234,7 +234,7 @@ def test_windows_of_a_narrow_column_have_more_rows(tmp_path: Path) -> None:
     assert flags == [rows]
     whole = list(made.to_batches(batch_size=rows))
     assert pa.Table.from_batches(whole).equals(table)
-    assert max(batch.num_rows for batch in whole) <= 128 * 1024
+    assert max(batch.num_rows for batch in whole) <= 256 * 1024
 
 
 def test_an_empty_dataset_has_a_schema(tmp_path: Path) -> None:

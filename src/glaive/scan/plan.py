@@ -15,7 +15,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
-WINDOW_ROWS = 128 * 1024
+WINDOW_ROWS = 256 * 1024
 """Rows decoded at a time when streaming: enough that the calls per window cost little."""
 
 _NARROW_BYTES = 4 * 1024 * 1024
