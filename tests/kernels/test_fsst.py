@@ -83,13 +83,16 @@ def test_codes_stand_for_symbols_and_escapes_for_the_byte_behind() -> None:
         assert values_of(many) == expected * 30
 
 
-def coded_values(seed: int, codes: int, rare: float) -> list[bytes]:
+SHORT = SymbolTable((b"t", b"he", b"an", b"a", b"\0\0"))
+
+
+def coded_values(table: SymbolTable, seed: int, codes: int, rare: float) -> list[bytes]:
     """Return values of any codes; a share of the codes is escapes, often of an escape."""
     rng = np.random.default_rng(seed)
     parts = [
         bytes([255, int(rng.choice([255, 0, 65, 200]))])
         if rng.random() < rare
-        else bytes([int(rng.integers(len(TABLE.symbols)))])
+        else bytes([int(rng.integers(len(table.symbols)))])
         for _ in range(codes)
     ]
     ends = np.sort(rng.integers(0, codes + 1, codes // 5)).tolist()
@@ -100,12 +103,15 @@ def coded_values(seed: int, codes: int, rare: float) -> list[bytes]:
 
 @pytest.mark.parametrize("rare", [0, 0.005, 0.03, 0.5])
 @pytest.mark.parametrize("seed", range(4))
-def test_many_codes_at_a_time_are_decoded_as_one_by_one(seed: int, rare: float) -> None:
-    coded = coded_values(seed, 1500 + 7 * seed, rare)
+@pytest.mark.parametrize("table", [TABLE, SHORT], ids=["long", "short"])
+def test_many_codes_at_a_time_are_decoded_as_one_by_one(
+    table: SymbolTable, seed: int, rare: float
+) -> None:
+    coded = coded_values(table, seed, 1500 + 7 * seed, rare)
     decoded = []
     for tier in TIERS:
         with force_tier(tier):
-            decoded.append(values_of(decode_strings(TABLE, strings_of(coded), len(coded), HERE)))
+            decoded.append(values_of(decode_strings(table, strings_of(coded), len(coded), HERE)))
     assert decoded[0] == decoded[1]
 
 

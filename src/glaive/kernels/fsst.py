@@ -195,7 +195,7 @@ _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 256
 """Codes of each of 16 runs; their decoded size gives an estimate for the output."""
 
-_PLANES: Final = 9 * 256
+_PLANES: Final = 9 * 256 + 1
 """Bytes of the tables of bytes that the kernel makes of the symbols; aligned."""
 
 _STREAM_BYTES: Final = 65_536

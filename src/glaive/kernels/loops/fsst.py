@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.codes import LANES
-from glaive.kernels.loops.fsst_blocks import ESCAPE, INSIDE, MIN_CODES, emit, spread, uncommon
+from glaive.kernels.loops.fsst_blocks import (
+    ESCAPE,
+    INSIDE,
+    MIN_CODES,
+    WIDEST,
+    emit_any,
+    emit_short,
+    spread,
+    uncommon,
+)
 from glaive.kernels.loops.memory import (
     FETCHED,
     LINE,
@@ -56,6 +65,7 @@ def stream(
     """
     at = np.int64(0)
     start = p
+    is_short = planes != 0 and load_u8(planes + WIDEST) <= 2
     while True:
         soon = stop
         if planes:
@@ -63,7 +73,10 @@ def stream(
                 prefetch(p + FETCHED)
                 claim(out + at + FETCHED)
                 claim(out + at + FETCHED + LINE)
-                at = emit(p, out, at, planes, checkpoints)
+                if is_short:
+                    at = emit_short(p, out, at, planes, checkpoints)
+                else:
+                    at = emit_any(p, out, at, planes, checkpoints)
                 checkpoints += 2 * LANES
                 p += LANES
             soon = min(stop, p + LANES)

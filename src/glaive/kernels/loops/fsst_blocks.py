@@ -38,9 +38,9 @@ MIN_CODES = 512
 
 _BYTES, _PAIRS = lanes_of(8, 64), lanes_of(16, 32)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-# Lane L of a vector gets the symbols 2 L and 2 L + 1 of a group of eight: 16 bytes.
-_GROUPS = (0, 4, 2, 6, 1, 5, 3, 7)  # as ``_transposed`` orders its vectors
-_ORDER = [8 * group + 2 * lane + odd for lane in range(4) for group in _GROUPS for odd in (0, 1)]
+
+WIDEST = PLANE * (SYMBOL_BYTES + 1)
+"""Where, after the tables, the length of the longest symbol is."""
 
 
 @kernel
@@ -55,10 +55,13 @@ def spread(symbols: int, sizes: int, planes: int) -> int:
         for i in range(PLANE):
             word = np.uint64(load_i64(symbols + 8 * i)) >> np.uint64(8 * j)
             put_u8(planes + PLANE * j, i, word)
+    widest = np.int64(0)
     for i in range(PLANE):
         size = load_i64(sizes + 8 * i)
         whole = 0 <= size <= SYMBOL_BYTES
         put_u8(planes + PLANE * SYMBOL_BYTES, i, ((1 << (size & 15)) - 1) & -np.int64(whole))
+        widest = max(widest, size * whole)
+    put_u8(planes, WIDEST, widest)
     return planes
 
 
@@ -88,7 +91,7 @@ def _escapes(builder: Any, codes: Any) -> tuple[Any, Any]:
 
 @instruction(types.uint64, types.int64, types.int64)
 def uncommon(builder: Any, p: Any, planes: Any) -> Any:
-    """Return nonzero if :func:`emit` cannot decode 64 codes: some are wrong, or escape an escape.
+    """Return nonzero if :func:`_emit` cannot decode 64 codes: some are wrong, or escape an escape.
 
     Or the last code escapes the first code after them, or the processor lacks the instructions.
     """
@@ -103,36 +106,72 @@ def uncommon(builder: Any, p: Any, planes: Any) -> Any:
     return builder.or_(wrong, builder.lshr(escapes, ir.Constant(_I64, 63)))
 
 
-@instruction(types.int64, *(types.int64,) * 5)
-def emit(builder: Any, p: Any, out: Any, at: Any, planes: Any, checkpoints: Any) -> Any:
-    """Decode 64 codes to ``out + at`` as in :func:`stream`; return the new ``at``."""
-    if not HAS_PERMUTES:
+def _emit(width: int) -> Any:
+    """Decode 64 codes of symbols of up to ``width`` bytes to ``out + at``; return the new ``at``.
+
+    ``checkpoints`` receives what :func:`glaive.kernels.loops.fsst.stream` says.
+    """
+    digits = width.bit_length() - 1
+    places = [int(f"{at:0{digits}b}"[::-1], 2) for at in range(width)]  # see ``_transposed``
+    # Lane L of a vector gets ``part`` symbols, 16 bytes, from part * L on of its symbols.
+    part = 16 // width
+    lanes = [
+        64 // width * place + part * lane + at
+        for lane in range(4)
+        for place in places
+        for at in range(part)
+    ]
+
+    @instruction(types.int64, *(types.int64,) * 5)
+    def write(builder: Any, p: Any, out: Any, at: Any, planes: Any, checkpoints: Any) -> Any:
+        if not HAS_PERMUTES:
+            return at
+        codes = load(builder, p, _BYTES)
+        literals = builder.bitcast(_escapes(builder, codes)[1], lanes_of(1, 64))
+        present = _bytes_of(builder, planes, SYMBOL_BYTES, codes)
+        present = builder.select(literals, _constant(_BYTES, 1), present)
+        store(builder, checkpoints, _begins_of_pairs(builder, present, literals, at))
+        order = ir.Constant(lanes_of(32, 64), lanes)
+        codes, literals = (
+            builder.shuffle_vector(vector, vector, order)
+            for vector in (codes, builder.sext(literals, _BYTES))
+        )
+        is_literal = builder.icmp_signed("<", literals, _constant(_BYTES, 0))
+        bytes_of = [_bytes_of(builder, planes, j, codes) for j in range(width)]
+        bytes_of[0] = builder.select(is_literal, codes, bytes_of[0])
+        masks = _masks(builder, present, width)
+        for number, symbols in enumerate(_transposed(builder, bytes_of)):
+            mask = builder.extract_element(masks, ir.Constant(_I32, number))
+            store(builder, builder.add(out, at), compressed(builder, symbols, mask))
+            at = builder.add(at, builder.ctpop(mask))
         return at
-    codes = load(builder, p, _BYTES)
-    literals = builder.bitcast(_escapes(builder, codes)[1], lanes_of(1, 64))
-    present = _bytes_of(builder, planes, SYMBOL_BYTES, codes)
-    present = builder.select(literals, _constant(_BYTES, 1), present)
-    store(builder, checkpoints, _begins_of_pairs(builder, present, literals, at))
-    order = ir.Constant(lanes_of(32, 64), _ORDER)
-    codes, literals = (
-        builder.shuffle_vector(vector, vector, order)
-        for vector in (codes, builder.sext(literals, _BYTES))
-    )
-    is_literal = builder.icmp_signed("<", literals, _constant(_BYTES, 0))
-    planes_of = [_bytes_of(builder, planes, j, codes) for j in range(SYMBOL_BYTES)]
-    planes_of[0] = builder.select(is_literal, codes, planes_of[0])
-    masks = builder.bitcast(present, lanes_of(64, 8))
-    for group, symbols in enumerate(_transposed(builder, planes_of)):
-        mask = builder.extract_element(masks, ir.Constant(_I32, group))
-        store(builder, builder.add(out, at), compressed(builder, symbols, mask))
-        at = builder.add(at, builder.ctpop(mask))
-    return at
+
+    return write
+
+
+emit_short, emit_any = map(_emit, (2, SYMBOL_BYTES))
+
+
+def _masks(builder: Any, present: Any, width: int) -> Any:
+    """Join the low ``width`` bits of 64 bytes to words."""
+    bits = width
+    while bits < 8:
+        lanes = present.type.count // 2
+        pairs = builder.bitcast(present, lanes_of(16, lanes))
+        moved = builder.lshr(pairs, _constant(pairs.type, 8 - bits))
+        present = builder.trunc(builder.or_(pairs, moved), lanes_of(8, lanes))
+        bits *= 2
+    return builder.bitcast(present, lanes_of(64, width))
 
 
 def _transposed(builder: Any, planes: list[Any]) -> list[Any]:
-    """Turn vectors of byte ``j`` of 64 symbols into vectors of eight symbols."""
-    vectors = planes
-    for bits in (8, 16, 32):
+    """Turn vectors of byte ``j`` of 64 symbols into vectors of whole symbols.
+
+    The vector number ``i`` has part ``i`` of each lane of 16 symbols, with the bits of ``i``
+    reversed.
+    """
+    vectors, bits = planes, 8
+    while bits < 8 * len(planes):
         kind, lane = lanes_of(bits, 512 // bits), 128 // bits
         halves = [
             ir.Constant(
@@ -149,6 +188,7 @@ def _transposed(builder: Any, planes: list[Any]) -> list[Any]:
         wide = [builder.bitcast(vector, kind) for vector in vectors]
         pairs = list(zip(wide[::2], wide[1::2], strict=True))
         vectors = [builder.shuffle_vector(*pair, half) for half in halves for pair in pairs]
+        bits *= 2
     return [builder.bitcast(vector, _BYTES) for vector in vectors]
 
 
