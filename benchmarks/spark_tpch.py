@@ -1,8 +1,8 @@
 """Compare the steps of a table's life with Parquet and Delta: ``make bench-spark``.
 
-The tables are lineitem and orders of TPC-H. All steps first run untimed with few rows. Then each
-step runs once for each engine, in the order of a user. CPU time includes this process, Java and
-all workers.
+The tables are lineitem and orders of TPC-H. All steps and queries first run untimed with few rows.
+Then each step runs once for each engine, in the order of a user. CPU time includes this process,
+Java and all workers.
 
 - Ingests and queries run several times, and the cheapest run counts. Java compiles code during the
   first large ingest, which takes longer than a later ingest.
@@ -642,11 +642,13 @@ def main() -> None:
         generate(spark, options.scale, options.parts, source)
         wanted = options.engines.split(",")
         engines = engines_for(spark, source, root / "tables", wanted)
-        # Run all steps once untimed on few rows, to start and warm Java and the workers.
+        # Run all steps and queries untimed on few rows, to start and warm Java and the workers.
         generate(spark, WARM_SCALE, 2, root / "few")
-        for engine in engines_for(spark, root / "few", root / "warm", wanted).values():
+        for name, engine in engines_for(spark, root / "few", root / "warm", wanted).items():
             for step in engine.steps().values():
                 step()
+            for text in QUERIES.values() if name != "Delta" else ():
+                engine.query(text)
         page = Page(_titles(options), list(engines))
         for name in dict.fromkeys(name for made in engines.values() for name in made.steps()):
             turns = options.repeat - 1 if name in REPEATED else 0
