@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -265,6 +266,7 @@ def questions(
             yield f"filter {kind} {column}", rows
             if kind in ("is null", "range"):
                 yield f"count {kind} {column}", counted
+    yield "update", lambda d, turn: d.update({"seq": "seq + 0"}, where=f"seq % 97 = {turn % 97}")
 
 
 def _same(theirs: Any, ours: Any) -> bool:
@@ -275,8 +277,16 @@ def _same(theirs: Any, ours: Any) -> bool:
 
 
 def ask(shape: Shape, question: str, work: Callable[[Any, int], Any]) -> Cell:
-    """Time one question for both libraries in turn, on separately opened datasets."""
-    opened = [lance.dataset(shape.path), glaive.dataset(shape.path)]
+    """Time one question for both libraries in turn, on separately opened datasets.
+
+    Each library updates a copy of its own.
+    """
+    paths = [shape.path] * 2
+    if question == "update":
+        paths = [f"{shape.path}.{name}" for name in ("pylance", "glaive")]
+        for path in paths:
+            shutil.copytree(shape.path, path)
+    opened = [lance.dataset(paths[0]), glaive.dataset(paths[1])]
     firsts, inner = [0.0, 0.0], [1, 1]
     times: tuple[list[float], list[float]] = ([], [])
     answers: list[Any] = [None, None]

@@ -330,7 +330,7 @@ def test_a_fragment_of_which_all_rows_match_is_removed_however_many_these_are(
 
 def test_rows_that_are_all_alike_are_added_to_in_windows(tmp_path: Path) -> None:
     """A file may well hold millions of rows in a few bytes; its deleted rows take none either."""
-    rows = 2_500_000
+    rows = 12_500_000
     repeat(tmp_path / "t", rows)
     dataset = glaive.dataset(tmp_path / "t")
     dataset.add_columns({"two": "one + 1"})  # loads what it needs

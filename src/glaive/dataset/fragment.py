@@ -301,10 +301,7 @@ class FragmentChanges:
         return self._deleted(wanted)
 
     def _deleted(self, offsets: np.ndarray[Any, Any]) -> FragmentMetadata | None:
-        from glaive.table.deletions import add_deletions
-
-        snapshot = self._views.snapshot
-        made, _ = add_deletions(snapshot.store, snapshot.manifest, self._stored, offsets)
+        made, _ = self._views.snapshot.add_deletions(self._stored, offsets)
         return None if made is None else FragmentMetadata.of(made)
 
     def validate(self) -> None:

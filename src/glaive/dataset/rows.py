@@ -48,7 +48,6 @@ from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_r
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
 from glaive.table.configuration import GENERATED
-from glaive.table.deletions import add_deletions
 from glaive.table.operations.update import Delete, Update
 from glaive.table.protocol import Offsets
 
@@ -494,13 +493,13 @@ def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
     """Write deletion files for these rows. Only rows that were live count.
 
-    Makes one request per fragment, or two if it has a deletion file.
+    Makes one request per fragment, or two if it has a deletion file that the session lacks.
     """
     manifest = dataset.manifest
     updated, removed, affected, count = [], [], RowsByFragment(), 0
     for fragment_id, offsets in rows.items():
         fragment = manifest.fragment(manifest.position_of(fragment_id))
-        changed, added = add_deletions(dataset.store, manifest, fragment, offsets)
+        changed, added = dataset.snapshot.add_deletions(fragment, offsets)
         if not len(added):
             continue
         count += len(added)

@@ -21,6 +21,7 @@ from glaive.arrow.blocks import distinct, integer_array
 from glaive.arrow.chunked import concat_arrays, join_batches, take_values, value_bytes
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
+from glaive.file.protocol import BoundColumn, in_proportion
 from glaive.file.v2.reader import PagedColumns
 from glaive.file.v2.small_files import (
     BULK_VERSIONS,
@@ -97,8 +98,8 @@ def is_bulk(files: Sequence[SingleFile]) -> bool:
     return files[0].layout[0] in BULK_VERSIONS
 
 
-def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
-    """Read files of one layout and bind their columns as the columns of one file.
+def read_files(source: BoundProjection, files: Sequence[SingleFile]) -> SmallBatch:
+    """Read files of one layout.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedCol
     ObjectNotFoundError
         A file is missing.
     """
-    snapshot, (_, fields, columns) = source.snapshot, files[0].layout
+    snapshot = source.snapshot
     store = snapshot.store
     verify = snapshot.session.verification(store, "fetched")
     if verify == "always":
@@ -115,8 +116,17 @@ def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedCol
     objects = read_many(store, [file.path for file in files], [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
-    batch = SmallBatch(objects, [file.rows for file in files], verify=verify != "never")
-    return batch.bind(source.projection.fields, dict(zip(fields, columns, strict=True)))
+    return SmallBatch(objects, [file.rows for file in files], verify=verify != "never")
+
+
+def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
+    """Read files and bind their columns as those of one file; errors as of :func:`read_files`."""
+    return read_files(source, files).bind(source.projection.fields, _columns_of(files))
+
+
+def _columns_of(files: Sequence[SingleFile]) -> dict[int, int]:
+    _, fields, columns = files[0].layout
+    return dict(zip(fields, columns, strict=True))
 
 
 def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:
@@ -248,8 +258,10 @@ class SmallFragments:
         yield from self._windows.filter(search, work, stream=stream, window_rows=window_rows)
 
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
-        """Read an array of each field, with deleted rows; raise as :func:`bind_files`."""
+        """Read an array of each field, with deleted rows; raise as :func:`read_files`."""
         columns = SmallColumns(self, source)
+        if is_bulk(self.files):
+            _ = columns.batch  # read before threads ask for it
         return gather(columns.read, range(len(source.projection.fields)))
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
@@ -292,7 +304,7 @@ class SmallFragments:
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class SmallColumns:
-    """Stored columns of small fragments, with deleted rows. Errors are as of :func:`bind_files`.
+    """Stored columns of small fragments, with deleted rows. Errors are as of :func:`read_files`.
 
     The session keeps the columns of kept fragments once all their rows are read: for small pages,
     decoding takes far longer than copying rows.
@@ -302,14 +314,29 @@ class SmallColumns:
     source: BoundProjection
 
     @cached_property
-    def _bound(self) -> PagedColumns:
+    def batch(self) -> SmallBatch:
+        """The bytes of all files."""
         part = self.part
 
-        def load() -> tuple[PagedColumns, int]:
-            columns = bind_files(self.source, part.files)
-            return columns, part.size + columns.nbytes
+        def load() -> tuple[SmallBatch, int]:
+            return read_files(self.source, part.files), part.size
 
         return self.source.kept(self._key, load) if part.is_kept else load()[0]
+
+    def _bound(self, at: int, rows: int) -> tuple[BoundColumn, Callable[[pa.Array], pa.Array]]:
+        """Return a column of all files, and a check of arrays of so many rows."""
+        projection = self.source.projection
+
+        def load() -> tuple[PagedColumns, int]:
+            fields = projection.fields[at : at + 1]
+            columns = self.batch.bind(fields, _columns_of(self.part.files))
+            return columns, columns.nbytes
+
+        name = f"{self._key}, pages {at}"
+        bound = self.source.kept(name, load) if self.part.is_kept else load()[0]
+        width = projection.row_sizes.max_width
+        check = in_proportion(rows, len(projection.fields), width, [bound.reader])
+        return bound.columns[0], check
 
     @cached_property
     def _key(self) -> str:
@@ -338,12 +365,14 @@ class SmallColumns:
         if is_worth or not is_bulk(part.files) or self.source.known(self._name(at)):
             taken: pa.Array = take_values(self.read(at), rows)
             return taken
-        return self._bound.in_proportion(len(rows))(self._bound.columns[at].take(rows))
+        column, checked = self._bound(at, len(rows))
+        return checked(column.take(rows))
 
     def _decode(self, at: int) -> pa.Array:
         if is_bulk(self.part.files):
             rows = self.part.starts[-1]
-            return self._bound.in_proportion(rows)(self._bound.columns[at].read(0, rows))
+            column, checked = self._bound(at, rows)
+            return checked(column.read(0, rows))
         return read_singly(self.source, self.part.ranges, at)
 
 
@@ -367,7 +396,7 @@ class _SmallSelection:
 
     @classmethod
     def of(cls, part: SmallFragments, search: Search) -> _SmallSelection:
-        """Read columns of the filter and apply it; raise as :func:`bind_files`."""
+        """Read columns of the filter and apply it; raise as :func:`read_files`."""
         source = search.run.source
         columns = SmallColumns(part, source)
 

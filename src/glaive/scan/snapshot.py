@@ -643,13 +643,33 @@ class Snapshot:
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 
+        live: LiveRows = self.session.cache.get_or_load(self._key_of(fragment, file), load)
+        return live
+
+    def _key_of(self, fragment: Fragment, file: DeletionFile) -> Hashable:
         root, reached_by = self.cache_key(file.base_id)
         number, rows = fragment.id, fragment.physical_rows
         path = deletion_file_path(number, file.read_version, file.number, bitmap=file.bitmap)
         # A damaged manifest may give one file to fragments with different numbers of rows.
-        key = (f"{root}/{path}", reached_by, number, rows, *_fields_of(file))
-        live: LiveRows = self.session.cache.get_or_load(key, load)
-        return live
+        return (f"{root}/{path}", reached_by, number, rows, *_fields_of(file))
+
+    def add_deletions(
+        self, fragment: Fragment, offsets: NDArray[np.integer]
+    ) -> tuple[Fragment | None, NDArray[np.uint32]]:
+        """Delete rows; see :func:`glaive.table.deletions.add_deletions`. Keep what is deleted."""
+        from glaive.format.deletions import MAX_DELETED_ROWS, DeletedRuns
+        from glaive.table.deletions import add_deletions
+
+        live, before = self.live_rows(fragment), None
+        if live is not None and live.rows - live.count <= MAX_DELETED_ROWS:
+            before = live.deleted_between(0, live.rows).astype(np.uint32)
+        changed, added = add_deletions(self.store, self.manifest, fragment, offsets, before)
+        if changed is not None and changed.deletion_file is not None and len(added):
+            every = added if before is None else np.sort(np.concatenate([before, added]))
+            known = LiveRows(DeletedRuns.of(every), fragment.physical_rows)
+            key = self._key_of(changed, changed.deletion_file)
+            self.session.cache.put(key, known, known.nbytes)
+        return changed, added
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
         """Return fragment position and physical row of addresses; raise for unknown fragments."""

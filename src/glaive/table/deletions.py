@@ -102,7 +102,11 @@ def _load(
 
 
 def add_deletions(
-    store: ObjectStore, manifest: Manifest, fragment: Fragment, offsets: NDArray[np.integer]
+    store: ObjectStore,
+    manifest: Manifest,
+    fragment: Fragment,
+    offsets: NDArray[np.integer],
+    before: NDArray[np.uint32] | None = None,
 ) -> tuple[Fragment | None, NDArray[np.uint32]]:
     """Delete rows of a fragment: write a file with all its deleted rows.
 
@@ -112,6 +116,8 @@ def add_deletions(
         The version that was read; part of the file's name.
     offsets
         Physical rows, in any order; repeats and already deleted rows are allowed.
+    before
+        The deleted rows, ascending; read from the deletion file if omitted.
 
     Returns
     -------
@@ -124,7 +130,8 @@ def add_deletions(
     CorruptFileError
         An offset is out of range.
     """
-    before = load_deletions(store, manifest, fragment)
+    if before is None:
+        before = load_deletions(store, manifest, fragment)
     wanted = ascending(offsets)
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < fragment.physical_rows:
         raise CorruptFileError(
