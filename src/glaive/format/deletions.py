@@ -60,25 +60,24 @@ def read_numbers(data: pa.Buffer, limit: int, where: object) -> NDArray[np.uint3
     parts, left, room = [np.empty(0, np.uint32)], limit, _MAX_RATIO * data.size
     try:
         count = pa.ipc.open_file(data).num_record_batches
-        head = data.slice(0, _ALIGNMENT + 1).to_pybytes()
+        head = memoryview(data)[: _ALIGNMENT + 1]
         first = next((at for at in range(_MAGIC, len(head), _MAGIC) if head[at]), _MAGIC)
         messages = pa.ipc.MessageReader.open_stream(data.slice(first))
         schema = pa.ipc.read_schema(messages.read_next_message())
         if not schema.equals(_SCHEMA):
             raise _unfit(where, "a column row_id: uint32 not null", schema)
-        # Waking the threads of Arrow can take a millisecond.
-        options = pa.ipc.IpcReadOptions(use_threads=False)
-        batches = pa.ipc.open_stream(data.slice(first), options=options)
+        alone = pa.ipc.IpcReadOptions(use_threads=False)  # threads can take 1 ms to wake up
+        batches = pa.ipc.open_stream(data.slice(first), options=alone)
         for _ in range(count):
             room -= _stated_bytes(messages.read_next_message())
             if room < 0:
                 raise _unfit(where, "unique numbers", "more bytes than such numbers take")
-            batch = batches.read_next_batch()
-            batch.validate(full=True)
-            left -= batch.num_rows
-            if left < 0 or batch.column(0).null_count:
+            numbers = batches.read_next_batch().column(0)
+            numbers.validate(full=True)
+            left -= len(numbers)
+            if left < 0 or numbers.null_count:
                 raise _unfit(where, f"at most {limit} without nulls", f"{limit - left}")
-            parts.append(batch.column(0).to_numpy())
+            parts.append(numbers.to_numpy())
     except (struct.error, pa.ArrowException, OSError, StopIteration, MemoryError) as error:
         raise _unfit(where, "an Arrow file with lengths within it", error) from error
     return np.concatenate(parts)

@@ -120,7 +120,7 @@ def read_files(source: BoundProjection, files: Sequence[SingleFile]) -> SmallBat
 
 
 def bind_files(source: BoundProjection, files: Sequence[SingleFile]) -> PagedColumns:
-    """Read files and bind their columns as those of one file; errors as of :func:`read_files`."""
+    """Bind the columns of files as the columns of one file; errors as of :func:`read_files`."""
     return read_files(source, files).bind(source.projection.fields, _columns_of(files))
 
 
