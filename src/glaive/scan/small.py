@@ -538,6 +538,9 @@ _BYTES_PER_TAKE: Final = 1024 * 1024
 _DECODED_PER_READ: Final = 128 * 1024
 """Bytes of files that takes keep, for each take, and decode, for each read of a fragment."""
 
+_ROWS_PER_READ: Final = 16
+"""Rows that a take finds in the time of opening a fragment, about."""
+
 _SAMPLED_ROWS: Final = 1024
 """Rows that are decoded first, where a fragment has more, to estimate the bytes of all rows."""
 
@@ -556,7 +559,7 @@ class KeptFiles:
     columns
         Columns of the projection; ``None`` if the files are opened one by one.
     reads
-        Reads of fragments by takes until glaive decodes all columns.
+        Reads until glaive decodes all columns: each fragment of a take counts, and each 16 rows.
     """
 
     numbers: list[int]
@@ -575,7 +578,7 @@ class KeptFiles:
             return []
         rows = first[chosen] + row[chosen]
         if self.reads > 0:
-            self.reads -= len(distinct(fragment[chosen]))
+            self.reads -= len(distinct(fragment[chosen])) + len(chosen) // _ROWS_PER_READ
         if self.reads <= 0:
             arrays = source.kept("decoded files", partial(self._decoded, source, meter))
             if arrays:
