@@ -595,7 +595,8 @@ class KeptFiles:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)  # a copy: a file that is mapped can become shorter
-        return pa.ipc.open_stream(sink.getvalue()).read_next_batch().columns, size
+        copy = pa.py_buffer(memoryview(sink.getvalue()).toreadonly())  # results share dictionaries
+        return pa.ipc.open_stream(copy).read_next_batch().columns, size
 
     def _read(self, source: BoundProjection) -> list[pa.Array]:
         total = int(self.rows.sum())
