@@ -350,7 +350,11 @@ def main() -> int:
     cells: list[Cell] = []
     for number in range(options.first, options.first + options.tables):
         with tempfile.TemporaryDirectory() as folder:
-            shape = make_shape(number, options.seed, options.rows, Path(folder))
+            try:
+                shape = make_shape(number, options.seed, options.rows, Path(folder))
+            except OSError as error:
+                print(f"{number}: pylance cannot write this table: {error}", flush=True)
+                continue
             table = lance.dataset(shape.path).to_table()
             asked = questions(shape, np.random.default_rng([options.seed, number, 1]), table)
             for question, work in asked:
