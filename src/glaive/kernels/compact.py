@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.native import compact as compact_loops
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.types import Flags, Int64s, UInt8s, allocate, as_array
@@ -60,6 +62,11 @@ class DeletionMask:
         mask = cls(np.empty(0, np.int64), 0, rows, padded)
         mask._numbers, mask.live = None, live
         return mask
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the numbers are known, with which kernels copy bits and strings run by run."""
+        return self._numbers is not None
 
     @property
     def numbers(self) -> Int64s:
@@ -127,6 +134,58 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
         )  # fmt: skip
     if bad >= 0:
         raise deleted.not_ascending()
+    return target
+
+
+def compact_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    low: int,
+    deleted: DeletionMask,
+    where: object,
+) -> pa.Buffer:
+    """Return the live values of inline bit-packed chunks.
+
+    Parameters
+    ----------
+    data, starts, sizes, counts, word_bits, where
+        Chunks as for :func:`glaive.kernels.bitpack.unpack_inline`.
+    low
+        The value of the chunks that is the first row.
+    deleted
+        Deleted rows, counted from the row of value ``low``.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size
+        contradicts its width.
+    ValueError
+        There are fewer values than rows, or the row numbers repeat or descend.
+    """
+    deleted.check()
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    total = checks.total_values(counts, BLOCK * len(counts), where)
+    if low < 0 or low + deleted.rows > total:
+        raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
+    width = word_bits // 8
+    target = allocate_with_slack(deleted.live * width, _SLACK)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    live, begin = deleted.bits()
+    chunks = len(starts)
+    bad = compact_loops.compact_inline(
+        data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
+        counts=address(counts), chunks=chunks, word_bits=word_bits, low=low, rows=deleted.rows,
+        bits=address(live), begin=begin, target=address(target), capacity=deleted.live,
+        scratch=address(scratch),
+    )  # fmt: skip
+    if bad >= chunks:
+        raise deleted.not_ascending()
+    if bad >= 0:
+        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
     return target
 
 

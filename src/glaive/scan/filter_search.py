@@ -285,7 +285,11 @@ class FragmentSelection:
                 return selected.pick(decoded.field(at))
             if at in taken:
                 return bound.stored[at].take(self.rows)
-            return selected.pick(bound.stored[at].read(start, stop))
+            column = bound.stored[at]
+            array = None
+            if bound.mapped and selected.bits is not None and self.count < selected.span:
+                array = column.read_live(start, stop, selected.left_out)
+            return selected.pick(column.read(start, stop)) if array is None else array
 
         def system(name: str) -> Any:
             return bound.system(name, self.rows, deleted=self.deleted)

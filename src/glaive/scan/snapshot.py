@@ -148,7 +148,8 @@ class LiveRows:
         if isinstance(mask, tuple):
             first, last = mask
             return column.read(first, last)
-        return without_deleted(column.read(start, stop), mask)
+        array = column.read_live(start, stop, mask)
+        return array if array is not None else without_deleted(column.read(start, stop), mask)
 
     def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
         """Return the mask of deleted rows of a range; or its live range, if that is one run."""

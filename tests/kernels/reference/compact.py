@@ -6,9 +6,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.kernels import _bitpack as checks
+from glaive.kernels._bitpack import BLOCK
+from glaive.kernels.bitpack import unpack_inline
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.strings import Strings, as_offsets
-from glaive.types import as_array, as_buffer
+from glaive.types import Int64s, as_array, as_buffer
 
 
 def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Buffer:
@@ -18,6 +21,27 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
         raise ValueError(f"{deleted.rows} values of {width} bytes in {values.size} bytes")
     rows = as_array(values)[: deleted.rows * width].reshape(deleted.rows, width)
     return as_buffer(np.ascontiguousarray(rows[deleted.mask()]).reshape(-1))
+
+
+def compact_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    low: int,
+    deleted: DeletionMask,
+    where: object,
+) -> pa.Buffer:
+    """The live values of inline bit-packed chunks."""
+    deleted.check()
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    total = checks.total_values(counts, BLOCK * len(counts), where)
+    if low < 0 or low + deleted.rows > total:
+        raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
+    width = word_bits // 8
+    words = unpack_inline(data, starts, sizes, counts, word_bits, where)
+    return compact_fixed(words.slice(low * width, deleted.rows * width), width, deleted)
 
 
 def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffer:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.bitpack import load_word
+from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word
 from glaive.kernels.loops.levels import append_bits
 from glaive.kernels.loops.memory import (
     FAST_NARROW,
@@ -33,6 +33,7 @@ from glaive.kernels.loops.memory import (
     store_u64,
     store_word,
     trailing_zeros,
+    unpack_block,
     wrapping_add,
 )
 from glaive.kernels.loops.offsets import arrow_offset
@@ -147,6 +148,43 @@ def compact_words(
         count_live += added
         at += take
     return count_live
+
+
+@kernel
+def compact_inline(
+    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
+    low: int, rows: int, bits: int, begin: int, target: int, capacity: int, scratch: int,
+) -> int:  # fmt: skip
+    """Unpack inline chunks and store the live words, chunk by chunk in the cache.
+
+    Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Return the number of the
+    first bad chunk, ``chunks`` if the number of live words differs from ``capacity``, or -1.
+    """
+    word = word_bits >> 3
+    count_live = 0
+    first = -low
+    for i in range(chunks):
+        start = load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
+        if width < 0 or count < 0 or count > BLOCK:
+            return i
+        if width == 0:
+            fill_zero(scratch, BLOCK * word)
+        else:
+            unpack_block(word_bits, data + start + word, width, scratch)
+        skip = max(0, -first)
+        stop = min(count, rows - first)
+        if skip < stop:
+            added = compact_words(
+                word_bits, scratch + skip * word, stop - skip, BLOCK - skip, bits,
+                begin + first + skip, target + count_live * word, capacity - count_live,
+            )  # fmt: skip
+            if added < 0:
+                return chunks
+            count_live += added
+        first += count
+    return -1 if count_live == capacity and first >= rows else chunks
 
 
 @kernel
