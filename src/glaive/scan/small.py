@@ -7,6 +7,7 @@ counts these fallbacks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property, partial
@@ -161,6 +162,9 @@ _MAX_RUN_FRAGMENTS: Final = 1024
 _READ_SHARE: Final = 4
 """Kept fragments are decoded once takes or filters have read from a quarter of them, in all."""
 
+_VALUE_SHARE: Final = 64
+"""Filters must also have taken one value for so many rows."""
+
 _STORED_BYTES: Final = 8 * 1024 * 1024
 _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
@@ -181,8 +185,8 @@ class SmallFragments:
     files: Sequence[SingleFile]
     is_kept: bool = False
     """Whether the session keeps the files and the decoded columns for the next scan."""
-    taken: int = 0
-    """``_READ_SHARE`` for each row that filters have taken so far."""
+    taken: Counter[int] = field(default_factory=Counter)
+    """Values of each field that filters have taken so far."""
     _live: NDArray[np.bool_] | None = field(default=None, init=False)
 
     @cached_property
@@ -360,8 +364,9 @@ class SmallColumns:
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
         part = self.part
-        part.taken += _READ_SHARE * len(rows)
-        is_worth = part.is_kept and part.taken >= len(part.files)
+        part.taken[at] += len(rows)
+        is_read = part.taken[at] * _READ_SHARE >= len(part.files)
+        is_worth = part.is_kept and is_read and part.taken[at] * _VALUE_SHARE >= part.starts[-1]
         if is_worth or not is_bulk(part.files) or self.source.known(self._name(at)):
             taken: pa.Array = take_values(self.read(at), rows)
             return taken
