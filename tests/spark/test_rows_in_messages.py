@@ -13,7 +13,7 @@ from glaive.dataset.tasks import Job
 from glaive.errors import SchemaError
 from glaive.format.fragment import FragmentList
 from glaive.spark.merging import MergedRows, RowClause, commit_merge
-from glaive.spark.stream_sink import last_of_each_key
+from glaive.spark.stream_sink import refuse_repeated
 
 FOREIGN = {
     "a text that is not UTF-8": pa.array([b"\xff\xfe"] * 2, pa.binary()).view(pa.string()),
@@ -47,6 +47,6 @@ def test_a_row_that_a_merge_changes_twice_is_named(tmp_path: Path, values: str) 
 @pytest.mark.parametrize("values", FOREIGN)
 def test_a_key_that_a_batch_of_a_stream_repeats_is_named(tmp_path: Path, values: str) -> None:
     staged = dataset_of(tmp_path / "a", FOREIGN[values]).opened.views
-    with pytest.raises(SchemaError, match="2 rows of one batch have the key key=") as refused:
-        last_of_each_key(staged, ["key"], None)
+    with pytest.raises(SchemaError, match="several rows of one batch have key = ") as refused:
+        refuse_repeated(staged, ["key"])
     assert len(str(refused.value)) < 400

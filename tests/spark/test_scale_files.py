@@ -7,6 +7,7 @@ same part of the limits; ``make nightly`` makes all.
 from __future__ import annotations
 
 import tracemalloc
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.spark.files import divided
-from glaive.spark.runner import MAX_TASKS, dump_results, dump_tasks, dumps, load_results
+from glaive.spark.runner import MAX_TASKS, dump_results, dumps, load_results
 from glaive.table.cleanup import CleanupPolicy, Division, Part, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.overwrite import Append
@@ -75,7 +76,10 @@ def bounded(count: int, apart: int = 0) -> Iterator[None]:
 
 def check(tasks: Sequence[Any], count: int) -> None:
     assert 0 < len(tasks) <= MAX_TASKS
-    assert sum(len(dump_tasks([task])) for task in tasks) * (FRAGMENTS / count) < MAX_BYTES
+    assert (
+        sum(len(zlib.compress(dumps([task]), 1)) for task in tasks) * (FRAGMENTS / count)
+        < MAX_BYTES
+    )
 
 
 @pytest.mark.sampled(every=2)
@@ -137,7 +141,7 @@ class Measured:
 
     def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
         self.tasks = max(self.tasks, len(parts))
-        self.sent += sum(len(dump_tasks([CleanupTask(part)])) for part in parts)
+        self.sent += sum(len(zlib.compress(dumps([CleanupTask(part)]), 1)) for part in parts)
         results = [dump_results([part.run(store)]) for part in parts]
         self.returned += sum(map(len, results))
         return [load_results(result)[0] for result in results]

@@ -899,7 +899,7 @@ class SourceKeys:
         """Return the key of a source row, for messages."""
         columns = zip(self.names, self.columns, strict=True)
         return ", ".join(
-            f"{name} = {python_values(column.slice(row, 1))[0]!r}" for name, column in columns
+            f"{name} = {python_values(column.slice(row, 1))[0]!r:.60}" for name, column in columns
         )
 
     def _without_nulls(self, rows: Int64s, parts: Sequence[Int64s]) -> Int64s:
