@@ -186,10 +186,6 @@ def known_true(mask: Any) -> Any:
     if not mask.null_count:
         return mask
     validity, data = mask.buffers()
-    if validity is None or data is None:  # the array is of nulls only
-        return pa.Array.from_buffers(
-            pa.bool_(), len(mask), [None, as_buffer(np.zeros(1, np.uint8))]
-        )
     first, skip = divmod(mask.offset, 8)
     size = (skip + len(mask) + 7) // 8
     both = items_of(validity, np.uint8, size, first) & items_of(data, np.uint8, size, first)
