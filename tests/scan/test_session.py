@@ -318,3 +318,18 @@ def test_deletions_are_compared_with_the_rows_of_each_fragment_that_has_their_fi
     assert glaive.dataset(place, version=2, session=session).to_table().num_rows == 18
     with pytest.raises(CorruptFileError, match="offsets below 10"):
         glaive.dataset(place, session=session).to_table()
+
+
+def test_the_next_version_knows_the_rows_that_changes_deleted(tmp_path: Path) -> None:
+    made = glaive.write_dataset({"id": range(100)}, tmp_path / "t")
+    made.delete("id = 3 OR id = 40")
+    made.delete("id = 5")
+    made.update({"id": "id + 1000"}, where="id = 7")
+    left = [*sorted({*range(100)} - {3, 5, 7, 40}), 1007]
+    assert made.to_table()["id"].to_pylist() == left
+    assert glaive.dataset(made.uri).to_table()["id"].to_pylist() == left
+    shutil.rmtree(tmp_path / "t" / "_deletions")  # nothing reads the files again
+    made.delete("id = 9")
+    left.remove(9)
+    assert made.to_table()["id"].to_pylist() == left
+    assert glaive.dataset(made.uri).to_table()["id"].to_pylist() == left
