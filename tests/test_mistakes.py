@@ -933,6 +933,68 @@ MISTAKES = [
             'pip install "glaive[sql]"'
         ),
     ),
+    Mistake(
+        "open: the number of a version as a string",
+        lambda g: glaive.dataset(g.uri, version="1"),
+        RefNotFoundError,
+        (
+            "tag 1 does not exist in TMP/trips.lance; did you mean 'v1'? Pass numbers of versions "
+            "as integers. Known: v1"
+        ),
+    ),
+    Mistake(
+        "scan: a number as column",
+        lambda g: g.dataset.to_table(columns=[1]),
+        OptionError,
+        "columns: expected names, found 1. Pass strings: ['a'].",
+    ),
+    Mistake(
+        "scan: IN with brackets",
+        lambda g: g.dataset.to_table(filter="id in [1, 2]"),
+        FilterError,
+        (
+            "Invalid user input: expected '(' and values such as (1, 2) after IN, found '[' "
+            "(character 7)\n"
+            "  id in [1, 2]\n"
+            "        ^"
+        ),
+    ),
+    Mistake(
+        "scan: LIKE of a number",
+        lambda g: g.dataset.to_table(filter="id like '1%'"),
+        FilterError,
+        (
+            "Invalid user input: LIKE compares strings, not bigint and string; cast to string "
+            "(character 4)\n"
+            "  id like '1%'\n"
+            "     ^"
+        ),
+    ),
+    Mistake(
+        "scan: a sum",
+        lambda g: g.dataset.to_table(filter="sum(id) > 3"),
+        FilterError,
+        (
+            "Invalid user input: sum is an aggregate; compute it in SQL (character 1)\n"
+            "  sum(id) > 3\n"
+            "  ^"
+        ),
+    ),
+    Mistake(
+        "search: vectors of two lengths",
+        lambda g: g.nearest(q=[[1.0, 2.0], [1.0]]),
+        OptionError,
+        (
+            "nearest: q: expected vectors of one length, found [[1.0, 2.0], [1.0]]. Pass equally "
+            "many numbers in each vector."
+        ),
+    ),
+    Mistake(
+        "delete: no condition",
+        lambda g: g.dataset.delete(None),
+        OptionError,
+        "predicate must be a string or expression, found None. Pass 'a > 1'.",
+    ),
 ]
 
 

@@ -109,7 +109,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
     ("text", "says"),
     [
         ("aa = 1", r"No field named aa; did you mean 'a'\? Columns: a, x, .* \(character 1\)"),
-        ("b and m.u = 1", r"No field named u; .* Members: x, y \(character 7\)"),
+        ("b and m.u = 1", r"No field named u. Members: x, y \(character 7\)"),
         ("uper(s) = 'A'", r"unknown function 'uper'; did you mean 'upper'"),
         ("`mixed` = 1", "No field named mixed; did you mean 'Mixed'"),
         (
@@ -123,7 +123,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("s + 1 = 2", r"\+ is not defined for string and bigint"),
         ("a and b", "expected a boolean, found int"),
         ("a", "does not return a boolean: its value is int"),
-        ("sum(a) > 1", "sum is an aggregate, not a filter"),
+        ("sum(a) > 1", "sum is an aggregate; compute it in SQL"),
         ("a like 'x'", "LIKE compares strings, not int and string"),
         ("a[1] = 1", "int has no elements"),
         ("s.x = 1", "string has no members"),

@@ -98,7 +98,7 @@ def test_constants_have_the_types_of_pylance(text: str, value: object, kind: pa.
         ("a in (select 1)", "subquery is not a filter"),
         ("exists (select 1)", "subquery is not a filter"),
         ("case when a then b end", "CASE is not a filter"),
-        ("count(*) > 1", "aggregate, not a filter"),
+        ("count(*) > 1", "is an aggregate; compute it in SQL"),
         ("row_number() over () = 1", "window function"),
         ("a ~ 'x'", "call regexp_like"),
         ("a <=> 1", "write IS NOT DISTINCT FROM"),

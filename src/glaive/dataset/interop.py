@@ -338,7 +338,9 @@ class SqlQuery:
             ) from error
         config = datafusion.SessionConfig().with_batch_size(self._batch_size)
         runtime = datafusion.RuntimeEnvBuilder().with_disk_manager_os()
-        session = datafusion.SessionContext(config, runtime.with_fair_spill_pool(_memory()))
+        # A query spills beyond most of the memory of the machine.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
+        session = datafusion.SessionContext(config, runtime.with_fair_spill_pool(memory))
         only_reads = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False)
         failures: list[GlaiveError] = []
         scans: list[Scanner] = []
@@ -363,11 +365,6 @@ class SqlQuery:
         reader = pa.RecordBatchReader.from_batches(schema, rows())
         explains = schema.names == ["plan_type", "plan"]
         return _with_scans(reader.read_all(), scans) if explains else reader
-
-
-def _memory() -> int:
-    """Return the memory limit of a query before it spills: most of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 4 // 5
 
 
 def _with_scans(explained: pa.Table, scans: Sequence[Scanner]) -> pa.RecordBatchReader:

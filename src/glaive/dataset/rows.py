@@ -519,7 +519,9 @@ def delete_where(
     Always makes a version, as pylance does.
     """
     if not isinstance(predicate, str | pc.Expression):
-        raise OptionError(f"predicate must be a string or expression, found {predicate!r:.60}")
+        raise OptionError(
+            f"predicate must be a string or expression, found {predicate!r:.60}. Pass 'a > 1'."
+        )
     check_column_texts(dataset.manifest.schema, predicate)
     bound = Views(dataset.snapshot).filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text

@@ -137,7 +137,7 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
         moment = sanitize_ts(asof).astimezone()
     except (OptionError, ValueError, OverflowError):  # times near the years 1 and 9999
         raise OptionError(
-            f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}"
+            f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}."
         ) from None
     versions = describe_versions(store)
     before = [version.version for version in versions if version.timestamp < moment]

@@ -144,7 +144,7 @@ class Names:
     def member(self, operand: Node, kind: Any, name: str, at: int) -> tuple[Node, Any]:
         """Return a member of a struct: a ``Column`` if the struct is one, else a ``Member``."""
         if not pa.types.is_struct(kind):
-            raise failure(f"{type_text(kind)} has no members; only structs do", self.text, at)
+            raise failure(f"{type_text(kind)} has no members; quote names: `a.b`", self.text, at)
         index = kind.get_field_index(name)
         if index < 0:
             raise self._unknown("Members", name, [member.name for member in kind], at)
@@ -181,7 +181,9 @@ class Names:
 
     def _unknown(self, listing: str, name: str, known: Sequence[str], at: int) -> FilterError:
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
-        hint = close_names(name, known) or f"; a string needs quotes: '{name}'."
+        hint = close_names(name, known) or "."
+        if hint == "." and self.text[at + len(name) : at + len(name) + 1] != ".":
+            hint = f"; a string needs quotes: '{name}'."
         position = position_text(self.text, at)
         return FilterColumnError(f"No field named {name}{hint} {listing}: {listed}{position}")
 
@@ -418,7 +420,7 @@ class _Binder:
         ]
         if not all(coerce.is_string(kind) for kind in kinds):
             found = f"{type_text(operand_type)} and {type_text(pattern_type)}"
-            raise self.wrong(f"LIKE compares strings, not {found}", node)
+            raise self.wrong(f"LIKE compares strings, not {found}; cast to string", node)
         kind = coerce.comparison(*kinds)
         return tree.Like(
             _cast(operand, operand_type, kind),
@@ -461,7 +463,7 @@ class _Binder:
             function = registry.find(node.name)
         except FilterError as error:
             if node.name in registry.AGGREGATES:
-                raise self.wrong(f"{node.name} is an aggregate, not a filter", node) from None
+                raise self.wrong(f"{node.name} is an aggregate; compute it in SQL", node) from None
             raise self.wrong(str(error), node) from None
         self.calls += 1
         sides = [self.bind(argument) for argument in node.arguments]

@@ -130,10 +130,6 @@ def _integers(text: Any, kind: Any) -> Any:
     return found
 
 
-def _floats(text: Any, kind: Any) -> Any:
-    return _matching(text, _FLOAT).cast(kind)
-
-
 def _decimals(text: Any, kind: Any) -> Any:
     """Parse decimals; a string that lacks digits is 0, unless the scale is 0 or less."""
     places, whole = max(kind.scale, 0), kind.precision - kind.scale
@@ -209,7 +205,7 @@ def _text(text: str) -> Any:
 _READERS: dict[str, Callable[[Any, Any], Any]] = {
     "boolean": _booleans,
     "integer": _integers,
-    "floating": _floats,
+    "floating": lambda text, kind: _matching(text, _FLOAT).cast(kind),
     "decimal": _decimals,
     "date": _days,
     "timestamp": _timestamps,

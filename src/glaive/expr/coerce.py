@@ -99,7 +99,7 @@ def suggestion_for(constant: Any, kind: Any) -> str:
         if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _MAX_SHOWN_CHARACTERS:
             quoted = constant.replace("'", "''")
             return f"write {name} '{quoted}'"
-    return "cast one of the two"
+    return "test lists with array_has(column, value)" if is_list(kind) else "cast one of the two"
 
 
 def plain(kind: Any) -> Any:

@@ -125,7 +125,9 @@ def _integers(op: str, left: Any, right: Any) -> Any:
     over, by = _numbers(left), _numbers(right)
     zero = by == 0
     if np.any(zero if nulls is None else zero & ~nulls):
-        raise FilterError(f"division by zero: {op} on {left.type}")
+        raise FilterError(
+            f"division by zero: {op} on {left.type}; divide by nullif(x, 0) to get null"
+        )
     if by.dtype.kind == "i":
         # The most negative integer divided by -1 overflows; the remainder is 0.
         outside = (by == -1) & (over == np.iinfo(over.dtype).min)

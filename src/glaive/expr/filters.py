@@ -872,7 +872,8 @@ def bind_filter(
     simple = make() if shapes is None or not isinstance(source, str) else shapes.bind(source, make)
     # Tests with a condition are fast and always succeed: run them first, others may rely on them.
     tests = sorted(
-        merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_general
+        merged([(term, one_column(term)) for term in conjuncts(simple)]),
+        key=lambda test: test[1] is None,
     )
     terms = tuple(Term(expression=part, condition=test) for part, test in tests)
     return Filter(expression=simple, terms=terms, written=written)
@@ -928,10 +929,6 @@ def _too_large(text: str, error: CapacityError) -> FilterError:
 def _short(text: str) -> str:
     half = _MAX_MESSAGE_TEXT // 2
     return text if len(text) <= 2 * half else f"{text[:half]}…{text[-half:]}"
-
-
-def _is_general(test: tuple[Node, Test | None]) -> bool:
-    return test[1] is None
 
 
 def _passing_rows(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -198,7 +198,7 @@ def _unknown(character: str) -> str:
     names = {"'": "string", '"': "string", "`": "name"}
     if character in names:
         return f"a {names[character]} is not closed: end it with {character}, or double it within"
-    return f"{character!r} has no meaning in a filter"
+    return f"{character!r} has no meaning in a filter; write strings in straight quotes: 'a'"
 
 
 # --- Operators and words of the filter language, and the precedence of operators --------
@@ -496,9 +496,7 @@ class _Parser:
         if word == "BETWEEN":
             low = self.expression(EQUAL)
             if not self.take_word("AND"):
-                raise self.wrong(
-                    f"expected AND after the lower bound of BETWEEN, found {self.token_text()}"
-                )
+                raise self.wrong(f"expected AND as in BETWEEN 1 AND 2, found {self.token_text()}")
             return tree.Between(left, low, self.expression(EQUAL), negated, at=at)
         return self.like(left, at, negated=negated, ignore_case=word == "ILIKE")
 
@@ -530,7 +528,7 @@ class _Parser:
         raise self.wrong(f"expected {expected}, found {self.token_text()}")
 
     def in_list(self, left: Node, at: int, *, negated: bool) -> Node:
-        self.expect("(", "after IN")
+        self.expect("(", "and values such as (1, 2) after IN")
         if self.token.upper in {"SELECT", "WITH"}:
             raise self.wrong("a subquery is not a filter; list the values: x IN (1, 2)")
         if self.is_sign(")"):
@@ -703,7 +701,7 @@ class _Parser:
             arguments: tuple[Node, ...] = (name, *self.arguments())
             return tree.Call("date_part", arguments, at=at)
         if self.is_sign("*"):
-            raise self.wrong(f"{token.value}(*) is an aggregate, not a filter", at)
+            raise self.wrong(f"{token.value}(*) is an aggregate; compute it in SQL", at)
         call = tree.Call(token.value.lower(), self.arguments(), at=at)
         if self.token.upper in {"OVER", "FILTER"}:
             raise self.wrong(

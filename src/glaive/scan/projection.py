@@ -327,7 +327,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
             if not isinstance(name, str) or not isinstance(text, str):
                 raise OptionError(
                     "columns: expected names with SQL expressions as strings, found "
-                    f"{name!r}: {text!r}"
+                    f"{name!r}: {text!r}. Write an expression such as {{'b': 'a + 1'}}."
                 )
         return tuple(columns.items())
     if isinstance(columns, str) or not isinstance(columns, Sequence):
@@ -338,7 +338,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
     names: list[str] = []
     for name in columns:
         if not isinstance(name, str):
-            raise OptionError(f"columns: expected names, found {name!r}")
+            raise OptionError(f"columns: expected names, found {name!r}. Pass strings: ['a'].")
         if name in names and not pruning:
             raise OptionError(f"columns: Duplicate column name: {name}. Name each column once")
         if name not in names or name in SYSTEM_COLUMNS:  # system columns may be repeated

@@ -5,7 +5,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -369,7 +369,8 @@ def combined_hits(columns: Sequence[CombinedColumn], tokens: Iterable[str], *, e
     """
     distinct = list(dict.fromkeys(tokens))
     found = [[column.occurrences(token) for column in columns] for token in distinct]
-    rows = _union(rows for of_token in found for rows, _ in of_token)
+    parts = (rows for of_token in found for rows, _ in of_token)
+    rows = ascending(np.concatenate([np.zeros(0, np.uint64), *parts]))
     documents = max(column.statistics.documents for column in columns)
     total = sum(column.weight * column.statistics.tokens for column in columns)
     lengths = np.zeros(len(rows), np.float64)
@@ -385,10 +386,6 @@ def combined_hits(columns: Sequence[CombinedColumn], tokens: Iterable[str], *, e
         having += often > 0
     kept: Flags = having == len(distinct) if every else having > 0
     return Hits(rows[kept], scores[kept])
-
-
-def _union(parts: Iterator[RowNumbers]) -> RowNumbers:
-    return ascending(np.concatenate([np.zeros(0, np.uint64), *parts]))
 
 
 def _weighted(

@@ -66,7 +66,9 @@ def string_map(what: str, given: object, *, removes: bool = False) -> dict[str, 
         if not isinstance(key, str) or not isinstance(value, values)
     }
     if wrong:
-        raise OptionError(f"{what}: expected string keys and values, found {wrong!r:.80}")
+        raise OptionError(
+            f"{what}: expected string keys and values, found {wrong!r:.80}. Pass str(value)."
+        )
     return entries  # type: ignore[no-any-return]  # its keys are texts
 
 

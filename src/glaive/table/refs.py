@@ -240,8 +240,9 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         close = get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         names = ", ".join(sorted(known)[:20]) or "none"
+        number = " Pass numbers of versions as integers." if name.isdecimal() else ""
         raise RefNotFoundError(
-            f"{kind} {name} does not exist in {root.uri}{hint} Known: {names}"
+            f"{kind} {name} does not exist in {root.uri}{hint}{number} Known: {names}"
         ) from None
     where = root.full(path)
     if not data:
@@ -390,7 +391,7 @@ def list_tags(root: ObjectStore) -> dict[str, Tag]:
     CorruptFileError
         A file is damaged or has an invalid name.
     """
-    return read_refs(root, TAGS, _is_tag_name, read_tag)
+    return read_refs(root, TAGS, lambda name: _tag_name_error(name) is None, read_tag)
 
 
 def read_tag(root: ObjectStore, name: str) -> Tag:
@@ -460,10 +461,6 @@ def _tag_path(name: object) -> str:
     if wrong is not None:
         raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid tag name")
     return f"{TAGS}/{name}.json"
-
-
-def _is_tag_name(name: object) -> bool:
-    return _tag_name_error(name) is None
 
 
 def _tag_name_error(name: object) -> str | None:

@@ -97,8 +97,8 @@ def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -
     ("text", "problem"),
     [
         ("arrow_try_cast() = 1", "does not support zero arguments"),
-        ("ceil(decimal(5, 2) '1.5', 2) = 1", "ceil takes 1 arguments, not 2"),
-        ("floor(decimal(5, 2) '1.5', 2, 3) = 1", "floor takes 1 arguments, not 3"),
+        ("ceil(decimal(5, 2) '1.5', 2) = 1", "ceil: the number of arguments must be 1, not 2"),
+        ("floor(decimal(5, 2) '1.5', 2, 3) = 1", "floor: the number of arguments must be 1, not 3"),
         ("cast_to_type(interval '1 day', a) = 1", "month_day_nano_interval cannot be cast"),
         ("cast_to_type(a, interval '1 day') is null", "cannot be cast to month_day_nano_interval"),
         ("map(l, s) is null", "map key cannot be null"),

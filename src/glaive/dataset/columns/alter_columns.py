@@ -58,7 +58,7 @@ _EXPRESSIONS = {"default": DEFAULT, "generated": GENERATED}
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
     """Commit a schema that lacks these columns or struct members."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
+        raise OptionError(f"columns: expected a list of names, found {paths!r:.60}. Pass strings.")
     emit(DATASETS, event="dropping_column", uri=dataset.uri, columns=", ".join(paths))
     schema = dataset.manifest.schema
     dropped: set[int] = set()
@@ -205,7 +205,7 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
             if not isinstance(given["data_type"], pa.DataType):
                 raise OptionError(
                     f"data_type of column {path!r}: expected a pyarrow type, found "
-                    f"{given['data_type']!r}"
+                    f"{given['data_type']!r}. Pass a type such as pa.int32()."
                 )
             changes.types[number] = given["data_type"]
         rules = {_EXPRESSIONS[key]: given[key] for key in given if key in _EXPRESSIONS}
@@ -293,7 +293,8 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     _check_siblings(cast_schema)
     _refuse_indices(manifest, {part.id for field in cast_schema for part in field.walk()})
     added = LanceSchema(tuple(parts))
-    view = view_of(snapshot, [path for part in parts for path in _paths_of(schema, part)])
+    tops = ((part, schema.find(part.name)[0]) for part in parts)
+    view = view_of(snapshot, [path for part, top in tops for path in _struct_paths(part, top, ())])
     new_schema = added.to_arrow()
 
     def write(position: int) -> DataFile | None:
@@ -377,11 +378,6 @@ def _is_separable(version: FormatVersion, old: Field, cast: Field, part: Field) 
     return cast == part or all(
         field.logical_type == "struct" for field in part.walk() if field.children
     )
-
-
-def _paths_of(schema: LanceSchema, part: Field) -> list[str]:
-    """Return paths to read the values of a part of a column."""
-    return list(_struct_paths(part, schema.find(part.name)[0], ()))
 
 
 def _struct_paths(part: Field, old: Field, above: tuple[str, ...]) -> Iterator[str]:

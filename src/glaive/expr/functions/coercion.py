@@ -36,7 +36,7 @@ def check_count(call: Call, minimum: int, maximum: int | None = None) -> None:
             expected = f"at least {minimum}"
         else:
             expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
-        raise FilterError(f"{call.name} takes {expected} arguments, not {count}")
+        raise FilterError(f"{call.name}: the number of arguments must be {expected}, not {count}")
 
 
 def signature(

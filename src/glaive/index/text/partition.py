@@ -557,7 +557,7 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
     if not (_is_text(value) or is_document):
         raise OptionError(
             f"INVERTED index column {field.name} must be text, lists of text, or JSON, but got "
-            f"{kind}"
+            f"{kind}. Choose another kind of index, or cast the column to strings."
         )
     return is_json
 

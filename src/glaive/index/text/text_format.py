@@ -134,7 +134,8 @@ class TextParams:
         for name in options:
             if name not in known and name != "analyzer":
                 raise OptionError(
-                    f"unknown FTS index parameter {name!r}; known: {', '.join(known)}"
+                    f"unknown FTS index parameter {name!r}"
+                    f"{OptionError.did_you_mean(str(name), known)}"
                 )
         given = {name: value for name, value in options.items() if name != "analyzer"}
         base = _base_tokenizer(options.get("analyzer"), given)

@@ -730,17 +730,14 @@ def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
             .cast(schema)
         )
 
-    size = _token_bytes(tokens.strings)
+    strings: Any = tokens.strings
+    size = int(pc.sum(pc.binary_length(strings)).as_py() or 0)
     columns = {
         _SET: pa.array([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),
         _COUNT: pa.array([len(tokens.numbers)], pa.uint32()),
         _BYTES: pa.array([size], pa.uint64()),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
-
-
-def _token_bytes(strings: Any) -> int:
-    return int(pc.sum(pc.binary_length(strings)).as_py() or 0)
 
 
 def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:

@@ -59,8 +59,9 @@ def query_vectors(given: Any) -> NDArray[Any]:
         numbers = given if type(given) is np.ndarray else np.asarray(_plain(given))
     except (ValueError, TypeError, pa.ArrowException) as error:
         raise OptionError(
-            f"nearest: q: expected numbers, all vectors of one length: {error}"
-        ) from None
+            f"nearest: q: expected vectors of one length, found {given!r:.60}. Pass "
+            "equally many numbers in each vector."
+        ) from error
     if numbers.dtype.kind not in "fiub" or numbers.ndim not in (1, 2):
         raise OptionError(
             "nearest: q: expected a vector of numbers, or a list of vectors of one length, found "

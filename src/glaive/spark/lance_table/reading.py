@@ -449,9 +449,9 @@ class TableSearch(TableHandle):
         dataset = self._latest()
         names = dataset.lance_schema.names
         shown = tuple([name for name in names if name != column] if select is None else select)
-        dataset.lance_schema.find(column)
         # Tasks would also refuse them, but only at the first action of the frame.
         NearestOptions.of({"column": column, "q": [0.0], "k": k, **parameters})
+        dataset.lance_schema.find(column)
         if _is_frame(query):
             frame: Any = query
             work = SearchedVectors(query_column or column, column, k, shown, parameters, filter)

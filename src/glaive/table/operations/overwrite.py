@@ -596,13 +596,13 @@ class Publish(Overwrite):
             The lineage is in a file.
         """
         is_new = not all(file.HasField("base_id") for file in fragment.files)
-        for kind in ("created_at", "last_updated_at"):
-            if is_new and fragment.HasField(_in_column(kind)):
+        for column in ("column_created_at_versions", "column_last_updated_at_versions"):
+            if is_new and fragment.HasField(column):
                 raise UnsupportedFeatureError(
                     f"fragment {fragment.id} of {self.source.where} has row versions in a file, "
                     "which would be wrong in another branch. Compact the branch first"
                 )
-            name = f"inline_{kind}_versions"
+            name = column.replace("column", "inline", 1)
             data: bytes = getattr(fragment, name)
             if not data:
                 continue
@@ -613,10 +613,6 @@ class Publish(Overwrite):
                 for run, number in zip(sequence.runs, numbers, strict=True):
                     run.version = number
                 setattr(fragment, name, sequence.SerializeToString())
-
-
-def _in_column(kind: str) -> Any:
-    return f"column_{kind}_versions"
 
 
 def root_bases(source: Manifest, target: ObjectStore) -> frozenset[int]:
