@@ -361,8 +361,8 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
         ``words`` is pylance's message in this place.
         """
-        said = GlaiveError.did_you_mean(name, list(known), "Columns", limit=20)
-        return cls(f"{words.format(name=name, where=where)}{said}")
+        message = GlaiveError.did_you_mean(name, list(known), "Columns", limit=20)
+        return cls(f"{words.format(name=name, where=where)}{message}")
 
 
 class ExpectationError(GlaiveError, ValueError):

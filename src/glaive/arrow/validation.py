@@ -171,9 +171,9 @@ def refuse_half_characters(what: str) -> Iterator[None]:
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # of the caller's own code, such as an iterator of rows
             raise
-        near = str(error.object)[max(error.start - 20, 0) : error.start + 20]
+        part = str(error.object)[max(error.start - 20, 0) : error.start + 20]
         raise OptionError(
-            f"{what}: {near!r} has half of a surrogate pair, which no text in UTF-8 has. Check how "
+            f"{what}: {part!r} has half of a surrogate pair, which no text in UTF-8 has. Check how "
             "it was decoded."
         ) from None
 

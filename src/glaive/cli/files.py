@@ -167,8 +167,8 @@ def _columns_of(
     try:
         found = reconcile(zip(files, wanted, strict=True), None, "add", typed=typed, named=named)
     except SchemaError as error:
-        said = f"{error}".partition(" Pass schema=")[0]
-        raise FormatError(f"{said} Convert such files separately") from error
+        message = f"{error}".partition(" Pass schema=")[0]
+        raise FormatError(f"{message} Convert such files separately") from error
     if columns is None:
         return found.schema
     if unknown := [name for name in columns if name not in found.schema.names]:
@@ -286,12 +286,12 @@ def ingest(
     elif result.repeated:
         echo(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:
-        aside = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
+        text = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
         if result.changed:
-            aside += f", {number_of(result.changed, 'changed file')} left out"
+            text += f", {number_of(result.changed, 'changed file')} left out"
         echo(
             f"{shown}: version {result.version}, {number_of(result.rows, 'row')} from "
-            f"{number_of(result.files, 'file')}{aside}, {seconds:.1f} s"
+            f"{number_of(result.files, 'file')}{text}, {seconds:.1f} s"
         )
 
 

@@ -140,12 +140,12 @@ def cleanup(
     days = 14 if older_than_days is None else older_than_days
     limit = datetime.now(UTC) - timedelta(days=days)
     young = all(one["timestamp"].astimezone(UTC) >= limit for one in at.versions()[:-1])
-    why = (
+    reason = (
         f": no old version is older than {days:g} days"
         if how["retain_versions"] is None and young
         else ""
     )
-    _report(asdict(plan.stats), "would be deleted", why, as_json=False)
+    _report(asdict(plan.stats), "would be deleted", reason, as_json=False)
 
 
 def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool) -> None:

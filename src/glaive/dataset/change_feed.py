@@ -756,9 +756,9 @@ def compare_versions(
         begin_version, end_version = compared_against, dataset.manifest.version
     elif compared_against is not None or begin_version is None or end_version is None:
         half = compared_against is None and ends != (None, None)
-        said = "Must specify both with_begin_version and with_end_version: " if half else ""
+        message = "Must specify both with_begin_version and with_end_version: " if half else ""
         raise OptionError(
-            f"delta: {said}Must specify either compared_against or both begin_version and "
+            f"delta: {message}Must specify either compared_against or both begin_version and "
             "end_version; "
             f"found compared_against={compared_against}, begin_version={begin_version}, "
             f"end_version={end_version}"

@@ -93,8 +93,8 @@ def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> lis
     many_deleted = with_many_deleted(dataset, options)
     wanted = _candidates(dataset, options) | many_deleted
     places = FragmentPositions(dataset.manifest.fragment_ids)
-    for apart in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
-        wanted &= ~places.marked(apart)
+    for excluded in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
+        wanted &= ~places.marked(excluded)
     starts, target = dataset.snapshot.row_starts, options.target_rows_per_fragment
     groups = [
         group

@@ -1006,9 +1006,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         given = text_parameters(parameters, format_version, document_granularity)
         task = index_task(self._at, column, index_type, name, given, fragment_ids, index_uuid)
-        how: Any = {"replaces": replace, "train": train, "progress": progress_callback}
+        options: Any = {"replaces": replace, "train": train, "progress": progress_callback}
         with showing(progress, f"index {column}"):
-            self.move_to(create_index(self._at, task, **how))
+            self.move_to(create_index(self._at, task, **options))
 
     @shows(IndexKeywords, VectorKeywords)
     def create_index(
@@ -1086,9 +1086,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         from glaive.dataset.indexing.create import create_index, vector_task
 
         task = vector_task(self._at, arguments)
-        how: Any = {"replaces": replace, "train": train, "progress": progress_callback}
+        options: Any = {"replaces": replace, "train": train, "progress": progress_callback}
         with showing(progress, f"index {task.column}"):
-            self.move_to(create_index(self._at, task, **how))
+            self.move_to(create_index(self._at, task, **options))
         return self
 
     @shows(IndexKeywords, create_index, VectorKeywords)

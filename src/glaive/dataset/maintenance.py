@@ -142,19 +142,19 @@ def plan_maintenance(
 
 def _compaction(dataset: OpenedVersion, options: MaintenanceOptions) -> MaintenanceStep | None:
     given = {"compression": options.compression}
-    how = CompactionOptions.of(given, dict(dataset.manifest.config))
-    starts, target = dataset.snapshot.row_starts, how.target_rows_per_fragment
+    wanted = CompactionOptions.of(given, dict(dataset.manifest.config))
+    starts, target = dataset.snapshot.row_starts, wanted.target_rows_per_fragment
     of, reasons = f"of {_counted(dataset.manifest.num_fragments, 'fragment')}", []
     if keys := cluster_keys(dataset.manifest):
-        plan = plan_clustering(dataset, keys, how)
+        plan = plan_clustering(dataset, keys, wanted)
         emptied, pays = plan.emptied, plan.pays(options.small_fragments, target)
         if plan.unordered and pays:
             are = "is" if plan.unordered == 1 else "are"
             reasons.append(f"{plan.unordered:,} {of} {are} not clustered by {', '.join(keys)}")
     else:
-        many_deleted = with_many_deleted(dataset, how)
+        many_deleted = with_many_deleted(dataset, wanted)
         small = fewer = emptied = 0
-        for group in compaction_groups(dataset, how):
+        for group in compaction_groups(dataset, wanted):
             emptied += int(many_deleted[group.start : group.stop].sum())
             if len(group) > 1:
                 rows = int(starts[group.stop] - starts[group.start])
@@ -163,7 +163,7 @@ def _compaction(dataset: OpenedVersion, options: MaintenanceOptions) -> Maintena
         if fewer >= options.small_fragments:
             reasons.append(f"{small:,} {of} are below {target:,} rows")
     if emptied:
-        share = _percent(how.materialize_deletions_threshold)
+        share = _percent(wanted.materialize_deletions_threshold)
         reasons.append(f"{emptied:,} {of} lost more than {share} of the rows")
     return MaintenanceStep("compact", "; ".join(reasons), given) if reasons else None
 
@@ -254,8 +254,8 @@ def _run(dataset: OpenDataset, step: MaintenanceStep, job: Job) -> None:
 def _compact(
     opened: OpenedVersion, arguments: Mapping[str, Any], job: Job
 ) -> tuple[Manifest, object]:
-    how = CompactionOptions.of(arguments, dict(opened.manifest.config))
-    return compact(opened, how, lambda at, how: rewrite_useful(at, how, job.runner), job)
+    wanted = CompactionOptions.of(arguments, dict(opened.manifest.config))
+    return compact(opened, wanted, lambda at, wanted: rewrite_useful(at, wanted, job.runner), job)
 
 
 def _optimize(

@@ -122,8 +122,8 @@ class RowsByFragment(Mapping[int, Offsets]):
         fragments = addresses >> np.uint64(32)
         for fragment_id in np.unique(fragments).tolist():
             if fragment_id in self._parts:
-                here = np.flatnonzero(fragments == fragment_id)
-                found[here] = np.isin(addresses[here].astype(np.uint32), self[fragment_id])
+                selected = np.flatnonzero(fragments == fragment_id)
+                found[selected] = np.isin(addresses[selected].astype(np.uint32), self[fragment_id])
         return found
 
     def first_common(self, others: RowsByFragment) -> int | None:

@@ -230,9 +230,9 @@ def _similar_paths(uri: str) -> str:
                 return f": it is a folder of {kind} files. Convert them: {command}"
         stems = {other.stem.lower(): other for other in place.parent.iterdir() if other != place}
         close = [stems[stem] for stem in get_close_matches(place.stem.lower(), stems)]
-        near = [repr(str(other)) for other in close if (other / "_versions").is_dir()]
-        if near:
-            return f"; did you mean {', '.join(near)}?"
+        suggestions = [repr(str(other)) for other in close if (other / "_versions").is_dir()]
+        if suggestions:
+            return f"; did you mean {', '.join(suggestions)}?"
     return ""
 
 

@@ -160,8 +160,8 @@ class Names:
         for field in self.fields.values():
             for node in field.walk():
                 if node.id == column.field_id:
-                    said = geometry_type(node.to_arrow(), column.path)
-                    return said or as_geometries(column.type, column.path)
+                    message = geometry_type(node.to_arrow(), column.path)
+                    return message or as_geometries(column.type, column.path)
         return None
 
     def _above(self, path: str) -> str:

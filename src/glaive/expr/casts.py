@@ -286,10 +286,10 @@ def _joined(*parts: Any) -> Any:
 
 def _with_far_values(texts: Any, values: Any) -> Any:
     """Return the texts, with DataFusion's for values far from today, which Arrow refuses."""
-    far = pc.and_(values.is_valid(), texts.is_null())
-    if not far.true_count:
+    out_of_range = pc.and_(values.is_valid(), texts.is_null())
+    if not out_of_range.true_count:
         return texts
-    return pc.replace_with_mask(texts, far, _by_datafusion(values.filter(far)))
+    return pc.replace_with_mask(texts, out_of_range, _by_datafusion(values.filter(out_of_range)))
 
 
 def _by_datafusion(values: Any) -> Any:

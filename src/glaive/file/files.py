@@ -682,8 +682,8 @@ class LanceFileWriter:
             self._buffers.append(bytes(data))
             return len(self._buffers)
         if not isinstance(self._writer, FileV2Writer):
-            why = f"files of format {self._version} have no global buffers; use 2.0 or newer"
-            raise UnsupportedFeatureError(why)
+            reason = f"files of format {self._version} have no global buffers; use 2.0 or newer"
+            raise UnsupportedFeatureError(reason)
         return self._writer.add_global_buffer(bytes(data))
 
     @property
@@ -704,8 +704,8 @@ class LanceFileWriter:
             return self._rows
         if self._writer is None:
             self._closed = True
-            why = "Schema is unknown and file cannot be created: no rows were written"
-            raise SchemaError(f"{self._store.full(self._name)}: {why}. Give the writer a schema")
+            reason = "Schema is unknown and file cannot be created: no rows were written"
+            raise SchemaError(f"{self._store.full(self._name)}: {reason}. Give the writer a schema")
         try:
             for key, value in self._metadata.items():
                 self._writer.add_schema_metadata(key, value)
@@ -906,11 +906,11 @@ class LanceFileSession:
     def _refuse_link(self, path: str) -> None:
         """Refuse a link out of the base path: only its name is below it."""
         store, full = self._store, self._store.full(path)
-        why = store.file_link_out(path)
-        if why is None:
+        reason = store.file_link_out(path)
+        if reason is None:
             return
         if store.is_local:
             with as_store_errors(full, "follow"):
                 if is_downloaded(real_path(store.uri), real_path(full)):
                     return
-        raise AccessError(f"{full} was not read: {why}")
+        raise AccessError(f"{full} was not read: {reason}")

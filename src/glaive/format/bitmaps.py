@@ -64,11 +64,11 @@ def ranges_of(bitmap: BitMap | BitMap64, check: Callable[[int], None]) -> tuple[
         many runs, where they are compressed.
     """
     numbers: Any = bitmap
-    behind = numbers.shift(1)  # 2^32 is beyond a bitmap
-    firsts = numbers - behind
+    above = numbers.shift(1)  # 2^32 is beyond a bitmap
+    firsts = numbers - above
     check(RANGE_BYTES * len(firsts))
     starts = np.asarray(firsts.to_array(), np.uint64)
-    stops = np.asarray((behind - numbers).to_array(), np.uint64)
+    stops = np.asarray((above - numbers).to_array(), np.uint64)
     if len(stops) < len(starts):
         stops = np.append(stops, np.uint64(1 << 32))
     return starts, stops

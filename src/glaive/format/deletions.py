@@ -57,7 +57,7 @@ def read_numbers(data: pa.Buffer, limit: int, where: object) -> NDArray[np.uint3
     CorruptFileError
         It is another kind of file, has nulls or too many numbers, or its lengths are inconsistent.
     """
-    parts, left, room = [np.empty(0, np.uint32)], limit, _MAX_RATIO * data.size
+    parts, left, allowed_bytes = [np.empty(0, np.uint32)], limit, _MAX_RATIO * data.size
     try:
         count = pa.ipc.open_file(data).num_record_batches
         head = memoryview(data)[: _ALIGNMENT + 1]
@@ -69,8 +69,8 @@ def read_numbers(data: pa.Buffer, limit: int, where: object) -> NDArray[np.uint3
         alone = pa.ipc.IpcReadOptions(use_threads=False)  # threads can take 1 ms to wake up
         batches = pa.ipc.open_stream(data.slice(first), options=alone)
         for _ in range(count):
-            room -= _stated_bytes(messages.read_next_message())
-            if room < 0:
+            allowed_bytes -= _stated_bytes(messages.read_next_message())
+            if allowed_bytes < 0:
                 raise _unfit(where, "unique numbers", "more bytes than such numbers take")
             numbers = batches.read_next_batch().column(0)
             numbers.validate(full=True)

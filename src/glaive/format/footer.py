@@ -327,8 +327,8 @@ class FileChecksums:
         check(Expected(own, "checksums of a file", Where(where)), data[: len(data) - _END.size])
         if version != _CHECKSUMS_VERSION:
             return None
-        room = len(data) - minimum
-        if count != columns or 4 * count > room or 8 * globals_ > room - 4 * count:
+        available = len(data) - minimum
+        if count != columns or 4 * count > available or 8 * globals_ > available - 4 * count:
             raise _damaged(f"checksums of {columns} columns", f"{count}", where)
         at = _HEAD.size
         counts = np.frombuffer(data, "<u4", count, at)

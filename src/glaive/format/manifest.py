@@ -713,8 +713,8 @@ def decode_manifest(
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
-    if (room := end - footer.position - _LENGTH.size) != len(raw):  # zero bytes are a message, too
-        what, exact = "length of the manifest", f"{room} bytes, those before the footer"
+    if (size := end - footer.position - _LENGTH.size) != len(raw):  # zero bytes are a message, too
+        what, exact = "length of the manifest", f"{size} bytes, those before the footer"
         raise CorruptFileError(what, expected=exact, found=str(len(raw)), where=where)
     wire = parse(table_pb2.ManifestOutline(), raw, "manifest", where)
     if to_read:

@@ -329,8 +329,8 @@ class IndexFile:
         """
         limit = settings.max_decoded_bytes_per_page
         if size > limit and size > USUAL_RATIO * self.size:
-            said = f"{what} in {self.size} bytes decode to {size} bytes or more"
-            raise self._refused(f"{said}; at most {limit} are allowed")
+            message = f"{what} in {self.size} bytes decode to {size} bytes or more"
+            raise self._refused(f"{message}; at most {limit} are allowed")
 
     def _refused(self, why: str) -> LimitError:
         return LimitError(

@@ -193,8 +193,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     """
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
-    aside = None if bad_records is None else open_root(bad_records, storage_options)
-    check_apart(store, aside)
+    quarantine = None if bad_records is None else open_root(bad_records, storage_options)
+    check_apart(store, quarantine)
     names = source_names(source)
     chosen = None if format is None else format_named(format, reader_options or {})
     table = chosen if isinstance(chosen, TableFormat) else None
@@ -236,7 +236,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
                 sources,
                 options,
                 job_id=job_id,
-                bad_records=aside,
+                bad_records=quarantine,
                 expectations=expectations,
                 base=base if keeps else None,
                 task_bytes=task_bytes,
@@ -249,7 +249,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
                 raise
             return _repeated(journal, done)
         keys = key_names(plan.write.schema, merge_keys) if mode == "merge" else ()
-        gone = _staged_keys(plan, sources, removed, keys, driver or _threads, task_bytes)
+        removed_keys = _staged_keys(plan, sources, removed, keys, driver or _threads, task_bytes)
         try:
             results = run_tasks(plan, driver or _threads, progress)
             if ledger is not None:
@@ -257,9 +257,9 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
             if mode != "merge":
                 result = commit_ingest(plan, results, files=len(files))
             else:
-                result = _merge(plan, sources, keys, opened, results, gone, merge_runner)
+                result = _merge(plan, sources, keys, opened, results, removed_keys, merge_runner)
         finally:
-            discard_fragments(gone.write, gone.fragments)
+            discard_fragments(removed_keys.write, removed_keys.fragments)
         return replace(result, changed=changed)
 
     # A dataset that is made of a table remembers the version, so that a later load can follow it.

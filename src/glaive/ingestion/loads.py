@@ -183,12 +183,12 @@ class Ledger:
         if not self.lost:
             return
         with suppress(DatasetNotFoundError):
-            aside: LanceDataset = open_dataset(
+            quarantine: LanceDataset = open_dataset(
                 bad_records, storage_options=_options(self.storage_options)
             )
             names = ", ".join(f"'{name}'" for name in self.lost)
-            if aside.count_rows(f"job_id in ({names})"):
-                aside.delete(f"job_id in ({names})")
+            if quarantine.count_rows(f"job_id in ({names})"):
+                quarantine.delete(f"job_id in ({names})")
 
     def _rows(self, files: Sequence[SourceFile]) -> pa.Table:
         columns = [

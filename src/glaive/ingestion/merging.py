@@ -450,8 +450,8 @@ class _Merge:
         for task, found in self.matched(self.shared, fragments):
             self._add(task, found)
         self.gone.add_all(self.old)
-        gone = replace(self.shared, write=removed.write, unique=False)
-        for _, found in self.matched(gone, removed.fragments):
+        removal = replace(self.shared, write=removed.write, unique=False)
+        for _, found in self.matched(removal, removed.fragments):
             self.gone.add_all(found.old)
         self.complete()
 

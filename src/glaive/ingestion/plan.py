@@ -655,16 +655,16 @@ def plan_ingest(
     if expectations is not None:
         expectations.check(write.schema)
     journal = None if job_id is None else Journal(store, job_id)
-    aside = None
+    quarantine = None
     if bad_records is not None:
         aside_options = WriteOptions(mode="append", transaction_properties=named)
-        aside = plan_write(bad_records, BAD_RECORDS, aside_options)
+        quarantine = plan_write(bad_records, BAD_RECORDS, aside_options)
     pieces = (
         piece for file in sources.files for piece in sources.source_format.pieces(file, task_bytes)
     )
     schema = sources.columns.schema
     groups = list(_grouped(pieces, task_bytes))
-    alone, given = len(groups) == 1, (aside, job, journal, expectations)
+    alone, given = len(groups) == 1, (quarantine, job, journal, expectations)
     tasks = tuple(
         IngestTask(
             group,
@@ -675,7 +675,7 @@ def plan_ingest(
         )
         for at, group in enumerate(groups)
     )
-    return IngestPlan(tasks, write, aside, job)
+    return IngestPlan(tasks, write, quarantine, job)
 
 
 def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, ...]]:
@@ -778,21 +778,21 @@ def commit_bad_records(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
     OptionError
         The earlier run had other bad records.
     """
-    aside, journal = plan.bad_records, plan.journal
-    if aside is None:
+    quarantine, journal = plan.bad_records, plan.journal
+    if quarantine is None:
         return
     if journal is None:
         if fragments:
-            commit_plan(aside, fragments, once=JOB)
+            commit_plan(quarantine, fragments, once=JOB)
         return
     made = None
-    if aside.base is not None:
-        made = find_made(journal, "bad", aside.store, aside.base)
+    if quarantine.base is not None:
+        made = find_made(journal, "bad", quarantine.store, quarantine.base)
     if made is not None:
-        _expect_same(journal, aside, made, fragments)
+        _expect_same(journal, quarantine, made, fragments)
     elif fragments:
-        with journal.committing("bad", aside.read_version):
-            commit_plan(aside, fragments, once=JOB)
+        with journal.committing("bad", quarantine.read_version):
+            commit_plan(quarantine, fragments, once=JOB)
 
 
 def _expect_same(

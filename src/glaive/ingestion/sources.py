@@ -383,9 +383,9 @@ def refuse_failure(file: SourceFile, error: Exception) -> None:
         raise error
     if isinstance(error, OSError) and error.errno is not None:
         raise from_system(error, file.uri, "read") from error
-    said, called, _ = str(error).partition(_PYTHON_DETAIL)
+    message, called, _ = str(error).partition(_PYTHON_DETAIL)
     if called:
-        raise StoreError(f"{file.uri}: {said}") from error
+        raise StoreError(f"{file.uri}: {message}") from error
 
 
 class Rejects:
@@ -446,8 +446,8 @@ class Rejects:
         """
         refuse_failure(file, error)
         # Other errors than Arrow's and the system's need the names of their types to be understood.
-        said = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
-        reason = f"{part} is damaged, from some row on: {said}"
+        message = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
+        reason = f"{part} is damaged, from some row on: {message}"
         if isinstance(error, MemoryError):
             raise FormatError(f"{file.uri}: {reason}. Or there is too little memory") from error
         self.add(file, None, reason, None)

@@ -737,19 +737,19 @@ class IngestTask:
         Memory: a block of 16 MiB of a file with its values, or a batch, and a page of each
         column. A failed task removes its files.
         """
-        journal, aside = self.journal, self.bad_records
+        journal, quarantine = self.journal, self.bad_records
         if journal is not None:
-            places = () if aside is None else aside.locations
+            places = () if quarantine is None else quarantine.locations
             done = journal.finished(self.key, rows=self.write.locations, bad_records=places)
             if done is not None:
                 return done
-        rejects = Rejects(keep=aside is not None, job_id=self.job_id)
+        rejects = Rejects(keep=quarantine is not None, job_id=self.job_id)
         # Writers of such pages accept dictionary-encoded strings as they were read.
         keep = getattr(self.write.profile, "pages", None) == "layouts"
         fragments = write_fragments(self.write, self.rows(rejects), keep_dictionaries=keep)
         bad = []
-        if aside is not None and len(rejects):
-            bad = write_fragments(aside, rejects.batches())
+        if quarantine is not None and len(rejects):
+            bad = write_fragments(quarantine, rejects.batches())
         written, put_aside = packed_fragments(fragments), packed_fragments(bad)
         result = IngestedPieces(written, put_aside, len(rejects), rejects.dropped)
         if journal is not None:

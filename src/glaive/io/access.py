@@ -864,10 +864,10 @@ def open_named(
     if given is not None:
         return _open(root, location, given)
     home = Location.parse(root.uri)
-    why = _refusal(home, location)
-    if why is not None:
+    reason = _refusal(home, location)
+    if reason is not None:
         raise AccessError(
-            f"{subject} is {uri!r}, {why}. It was not opened. If the dataset may read there, name "
+            f"{subject} is {uri!r}, {reason}. It was not opened. If the dataset may read it, name "
             f"the location when opening it: base_store_params={{{location.uri!r}: {{...}}}}, with "
             f"the storage options for it. {AS_OPTION}"
         )

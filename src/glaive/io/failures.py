@@ -204,15 +204,15 @@ def without_values(answer: str, values: Iterable[str]) -> str:
 
     given = [value for value in values if len(value) >= _MIN_SECRET_CHARACTERS]
     written = {
-        way
+        notation
         for value in given
-        for way in (
+        for notation in (
             value, escape(value), escape(value, quote=False), quote(value), quote(value, safe=""),
             repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
         )
     }  # fmt: skip
-    for way in sorted(written, key=len, reverse=True):  # a notation may begin with another
-        answer = answer.replace(way, "***")
+    for notation in sorted(written, key=len, reverse=True):  # a notation may begin with another
+        answer = answer.replace(notation, "***")
     return answer
 
 

@@ -468,9 +468,9 @@ def walk_entries(system: Any, key: str) -> list[Any]:
     from fsspec.spec import AbstractFileSystem
 
     kind = type(unwrapped(system, key)[0])
-    ways = (kind.find, getattr(kind, "_find", None))
+    methods = (kind.find, getattr(kind, "_find", None))
     inherited = (AbstractFileSystem.find, AsyncFileSystem._find, None)  # noqa: SLF001  # documented for subclasses; there is no public name
-    if any(way not in inherited for way in ways):
+    if any(method not in inherited for method in methods):
         system.invalidate_cache(key)
         return [*system.find(key, detail=True).values()]
     entries: list[Any] = []
@@ -500,10 +500,10 @@ def is_link(system: Any, key: str, full: str) -> bool:
     itself, or lists the folder.
     """
     system, key = unwrapped(system, key)
-    look = getattr(getattr(system, "ftp", None), "lstat", None)
+    lstat = getattr(getattr(system, "ftp", None), "lstat", None)
     try:
-        if look is not None:
-            return S_ISLNK(look(key).st_mode or 0)
+        if lstat is not None:
+            return S_ISLNK(lstat(key).st_mode or 0)
         if _OVER_SSH.search(full):
             listed = list_folder(system, key.rpartition("/")[0] or "/")
             name = key.rstrip("/")

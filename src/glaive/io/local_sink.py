@@ -191,10 +191,10 @@ def _rename_if_free(source: str, target: str) -> bool:
 def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
     """Return the system's rename that fails if the name is taken, or ``None``."""
     libc = ctypes.CDLL(None, use_errno=True)
-    here, text, number = -100, ctypes.c_char_p, ctypes.c_int
+    at_fdcwd, text, number = -100, ctypes.c_char_p, ctypes.c_int
     if sys.platform.startswith("linux") and hasattr(libc, "renameat2"):
         libc.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
-        return lambda source, target: int(libc.renameat2(here, source, here, target, 1))
+        return lambda source, target: int(libc.renameat2(at_fdcwd, source, at_fdcwd, target, 1))
     if sys.platform == "darwin" and hasattr(libc, "renamex_np"):
         libc.renamex_np.argtypes = (text, text, ctypes.c_uint)
         return lambda source, target: int(libc.renamex_np(source, target, 4))
@@ -251,17 +251,17 @@ def _remove_empty(full: str) -> bool:
     If this process is suspended for longer, the file may have been filled. So it is first moved
     away, and moved back if it has content.
     """
-    aside = removed_path(full)
-    os.rename(full, aside)
-    if not os.stat(aside).st_size:
-        os.unlink(aside)
+    removed = removed_path(full)
+    os.rename(full, removed)
+    if not os.stat(removed).st_size:
+        os.unlink(removed)
         return True
     try:
-        _name(aside, full)
+        _name(removed, full)
     except FileExistsError:
         raise StoreError(
             f"{full} was written while it was removed as unfinished, and then written again. The "
-            f"first content is kept in {aside}: compare both before you continue."
+            f"first content is kept in {removed}: compare both before you continue."
         ) from None
     return False
 

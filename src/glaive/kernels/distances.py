@@ -483,20 +483,20 @@ def rescore_rows(
     """
     _check_rows(vectors, element, found, queries, metric, limits, count)
     total, several = len(found.key), len(limits)
-    room = min(count, total)
+    capacity = min(count, total)
     if not total:
         empty = np.empty(0, np.int64)
         return Rescored(
             empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
         )
-    dimension, line = queries.matrix.shape[1], several * room
+    dimension, line = queries.matrix.shape[1], several * capacity
     # Keys, places and sizes, then starts. In ``far``: distances, first of the rows kept, and a
     # vector.
     made = np.empty(3 * line + several + total, np.uint64)
     wide = dimension if element in ("float16", "bfloat16") else 0
-    far = np.empty(line + total + wide + 1, np.float32)
-    far[-1] = low
-    into, floats = address(made), address(far)
+    distances = np.empty(line + total + wide + 1, np.float32)
+    distances[-1] = low
+    into, floats = address(made), address(distances)
     norms = queries.norms if metric == "cosine" else None
     first_rows, row_counts, ends, starts, memory = vectors.located
     if not distances_loops.rescore_rows(
@@ -507,7 +507,7 @@ def rescore_rows(
         dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
         queries=address(queries.matrix), query_bytes=dimension * queries.matrix.itemsize,
         norms=given(norms), limits=address(limits),
-        low=floats + 4 * (len(far) - 1), capacity=room,
+        low=floats + 4 * (len(distances) - 1), capacity=capacity,
         widened=floats + 4 * (line + total), starts=into + 8 * (3 * line + several),
         measured=floats + 4 * line, heap=floats, keys=into, places=into + 8 * line,
         sizes=into + 24 * line,
@@ -518,12 +518,12 @@ def rescore_rows(
         size = places.item(3 * line)
         query = np.zeros(size, np.int32)
         key, fragment, row = made[:size], places[line : line + size], places[2 * line :][:size]
-        return Rescored(query, far[:size], key, fragment, row)
+        return Rescored(query, distances[:size], key, fragment, row)
     sizes = places[3 * line : 3 * line + several]
-    kept = (np.arange(room) < sizes[:, None]).reshape(-1)
+    kept = (np.arange(capacity) < sizes[:, None]).reshape(-1)
     query = np.repeat(np.arange(several, dtype=np.int32), sizes)
     return Rescored(
-        query, far[:line][kept], made[:line][kept], places[line : 2 * line][kept],
+        query, distances[:line][kept], made[:line][kept], places[line : 2 * line][kept],
         places[2 * line : 3 * line][kept],
     )  # fmt: skip
 

@@ -578,9 +578,9 @@ def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
     wanted = np.random.default_rng(taken).permutation(taken) * count // max(1, taken)
     wanted += min(turn, count // max(1, taken) - 1)
     starts, stops = ends[wanted].astype(np.int64), ends[wanted + 1].astype(np.int64)
-    spare = np.maximum(stops - starts - WINDOW, 0)
+    margins = np.maximum(stops - starts - WINDOW, 0)
     # Windows start at varied positions.
-    starts += np.where(spare > 0, np.arange(len(spare)) * 7919 % np.maximum(spare, 1), 0)
+    starts += np.where(margins > 0, np.arange(len(margins)) * 7919 % np.maximum(margins, 1), 0)
     stops = np.minimum(stops, starts + WINDOW)
     return copy_ranges(strings.data, starts, stops - starts, 64)
 

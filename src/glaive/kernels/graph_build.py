@@ -199,7 +199,7 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     _check_edges(graph, lists, edges)
     capacity = lists.nodes.shape[1]
     size = capacity + _SCRATCH
-    ids, far = np.empty(size, np.int32), np.empty(size, np.float32)
+    ids, distances = np.empty(size, np.int32), np.empty(size, np.float32)
     graph_loops.link_back(
         starts=address(edges.starts), targets=address(edges.targets),
         target_count=len(edges.targets), sources=address(edges.sources),
@@ -207,7 +207,7 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
         node_count=len(graph.nodes), size=graph.nodes.size, kind=graph.nodes.kind,
         nodes=address(lists.nodes), distances=address(lists.distances),
         counts=address(lists.counts), judged=address(lists.judged), capacity=capacity,
-        ids=address(ids), far=address(far), scratch_size=size,
+        ids=address(ids), far=address(distances), scratch_size=size,
     )  # fmt: skip
 
 

@@ -586,8 +586,8 @@ def scan_codes(
     """
     width = _check_scan(partitions, query, count)
     total = sum([part[1].count for part in partitions])
-    room = min(count, total)
-    if not room:
+    capacity = min(count, total)
+    if not capacity:
         none = np.empty(0, np.int64)
         return Nearest(none.astype(np.float32), none.astype(np.uint64), none, none, 0)
     # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
@@ -596,8 +596,8 @@ def scan_codes(
     with np.errstate(over="ignore"):
         numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32).tobytes()
     table = np.frombuffer(b"".join((*parts, numbers)), np.uint8)
-    found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
-    start, into, line = address(table), address(found), 8 * room
+    found = np.empty((4, capacity), np.uint64)  # keys, places, and distances in half of the last
+    start, into, line = address(table), address(found), 8 * capacity
     first = start + _RECORD * len(partitions)
     scratch = None
     plain = query[2:] == (1, 0) and query.comparison == "tables" and allowed is None
@@ -611,8 +611,8 @@ def scan_codes(
         starts=0 if allowed is None else address(allowed.starts),
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
-        bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=into + 3 * line,
-        keys=into, places=into + line, scratch=given(scratch),
+        bits=0 if allowed is None else address(allowed.bits), capacity=capacity,
+        heap=into + 3 * line, keys=into, places=into + line, scratch=given(scratch),
     )  # fmt: skip
     keys, fragments, rows, heap = found
     return Nearest(

@@ -423,14 +423,14 @@ class Vocabulary:
             pool = np.zeros(max(2 * len(self._pool), used + size), np.uint8)
             pool[:used] = self._pool[:used]
             self._pool = pool
-        room = len(self._hashes)
-        if known < room:
+        capacity = len(self._hashes)
+        if known < capacity:
             return
-        if 2 * room > _MAX_ITEMS:
+        if 2 * capacity > _MAX_ITEMS:
             raise CapacityError.of(known + 1, "distinct tokens", where="an index")
-        self._hashes = np.concatenate((self._hashes, np.zeros(room, np.uint64)))
-        self._ends = np.concatenate((self._ends, np.zeros(room, np.int64)))
-        self._slots = np.zeros(4 * room, np.uint32)
+        self._hashes = np.concatenate((self._hashes, np.zeros(capacity, np.uint64)))
+        self._ends = np.concatenate((self._ends, np.zeros(capacity, np.int64)))
+        self._slots = np.zeros(4 * capacity, np.uint32)
         hashes = address(self._hashes)
         hashing_loops.rehash(address(self._slots), len(self._slots), hashes, known)
 

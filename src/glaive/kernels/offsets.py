@@ -505,7 +505,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     number = len(ends) - 1
     if indices.size < count * word:
         raise RowIndexError(f"{count} indices of {bits} bits need more than {indices.size} bytes")
-    into, room = allocate((count + 1) * width), _FIRST_ITEM_BYTES[0] * count
+    into, capacity = allocate((count + 1) * width), _FIRST_ITEM_BYTES[0] * count
     common = {
         "indices": address(indices), "word": word, "n": count, "offsets": address(offsets),
         "width": width, "items": number, "out_offsets": address(into),
@@ -520,11 +520,11 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
             if used >= 0:
                 return Strings(into, items.offset_bits, out.slice(0, used))
         low, high = _FIRST_ITEM_BYTES
-        room = count * min(max(low, 5 * data.size // (4 * max(number, 1))), high)
+        capacity = count * min(max(low, 5 * data.size // (4 * max(number, 1))), high)
     while True:
-        out = allocate_with_slack(room, SLACK)
+        out = allocate_with_slack(capacity, SLACK)
         used = offsets_loops.take_items(
-            **common, data=address(data), size=data.size, out=address(out), room=room
+            **common, data=address(data), size=data.size, out=address(out), room=capacity
         )
         if used < 0:
             check_offsets(offsets, items.offset_bits, data, number)
@@ -536,6 +536,6 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
                 f"{_MAX_EXPANDED_BYTES}; read or take fewer rows at a time",
                 parts=-(-used // _MAX_EXPANDED_BYTES),
             )
-        if used <= room:
+        if used <= capacity:
             return Strings(into, items.offset_bits, out.slice(0, used))
-        room = used
+        capacity = used

@@ -268,25 +268,25 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     taken_at, pages_at = _SCRATCH, _SCRATCH + 8 * _TAKEN * count
     numbers = np.empty((pages_at >> 3) + wanted, np.int64)
     base, at = address(numbers), address(rows)
-    tables, room = columns.tables, columns.estimated_bytes(wanted)
-    while room <= MAX_OFFSET:
+    tables, capacity = columns.tables, columns.estimated_bytes(wanted)
+    while capacity <= MAX_OFFSET:
         try:
-            memory = allocate(room)
+            memory = allocate(capacity)
         except MemoryError:
             return None
         used = row_takes_loops.take_rows(
             tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
-            room=room, scratch=base, pages=base + pages_at, taken=base + taken_at,
+            room=capacity, scratch=base, pages=base + pages_at, taken=base + taken_at,
         )  # fmt: skip
         if used >= 0:
             columns.learn(wanted, used)
-            if room - used > max(used, _MIN_UNUSED_BYTES):
+            if capacity - used > max(used, _MIN_UNUSED_BYTES):
                 memory = copy_of(memory.slice(0, used))
             parts = numbers[taken_at >> 3 : pages_at >> 3].reshape(count, _TAKEN)
             return TakenRows(memory, parts.tolist())
-        if used != TOO_LITTLE or room > columns.max_bytes(wanted):
+        if used != TOO_LITTLE or capacity > columns.max_bytes(wanted):
             return None
-        room *= 4
+        capacity *= 4
     return None
 
 

@@ -344,9 +344,9 @@ class DirectoryNamespace(
                 self._add(path, found.row, replace=False)
 
     def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
-        how: Any = "overwrite" if mode == "overwrite" else "create"
+        options: Any = "overwrite" if mode == "overwrite" else "create"
         uri = self._uri(folder)
-        return write_dataset(reader, uri, mode=how, storage_options=self._own_options())
+        return write_dataset(reader, uri, mode=options, storage_options=self._own_options())
 
     def _uri(self, folder: str) -> str:
         return self.store.full(folder)

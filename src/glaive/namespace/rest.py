@@ -329,12 +329,12 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         )
         if not isinstance(location, str):
             return
-        why = refusal_of_location(location)
-        if why is None and isinstance(options, Mapping):
-            why = refusal_of_options(options, location)
-        if why is not None:
+        reason = refusal_of_location(location)
+        if reason is None and isinstance(options, Mapping):
+            reason = refusal_of_options(options, location)
+        if reason is not None:
             raise PermissionDeniedError(
-                f"{where}: the server names {clean(why, 500, secrets)}. If it is trusted with "
+                f"{where}: the server names {clean(reason, 500, secrets)}. If it is trusted with "
                 "that, set the property allow_local_locations=true"
             )
 

@@ -76,9 +76,9 @@ class IngestStep(ExpectingStep):
         """Ingest with the workers."""
         from glaive.spark import ingest
 
-        aside = None if self.quarantine is None else context.datasets[self.quarantine]
+        quarantine = None if self.quarantine is None else context.datasets[self.quarantine]
         same = ("format", "mode", "schema", "vectors", "schema_drift", "once", "expect")
-        how: Any = {name: getattr(self, name) for name in same}
+        options: Any = {name: getattr(self, name) for name in same}
         done = ingest(
             context.spark,
             [
@@ -88,12 +88,12 @@ class IngestStep(ExpectingStep):
             context.datasets[self.target],
             merge_keys=self.merge_keys or None,
             job_id=context.job_id,
-            bad_records=aside,
+            bad_records=quarantine,
             reader_options=dict(self.options or {}),
             write_options=dict(self.write_options or {}),
             storage_options=context.storage or None,
             on_violation=self.on_violation,
-            **how,
+            **options,
         )
         if done.repeated:
             return {"repeated": 1}

@@ -542,12 +542,12 @@ class LogicalColumn(BlobContentsColumn):
         valid = np.asarray(descriptions.is_valid())
         external = valid & (np.asarray(descriptions.field(0).fill_null(0)) == EXTERNAL)
         buffers: list[pa.Buffer | None] = [None] * rows
-        here = np.flatnonzero(~external)
+        selected = np.flatnonzero(~external)
         locations = home.locations(
-            descriptions.take(pa.array(here)) if external.any() else descriptions
+            descriptions.take(pa.array(selected)) if external.any() else descriptions
         )
         refuse_links(locations)
-        for row, buffer in zip(here.tolist(), read_locations(locations), strict=True):
+        for row, buffer in zip(selected.tolist(), read_locations(locations), strict=True):
             buffers[row] = buffer
         members: dict[str, Any] = {"data": _binary(buffers)}
         if external.any():

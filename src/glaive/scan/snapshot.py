@@ -697,9 +697,9 @@ class Snapshot:
         for position in touched[self.manifest.deleted_rows[touched] != 0].tolist():
             live = self.live_rows(self.manifest.fragment(position))
             if live is not None:
-                here = positions == position
+                selected = positions == position
                 kept = np.ones(len(rows), np.bool_) if kept is None else kept
-                kept[here] = ~live.is_deleted(rows[here])
+                kept[selected] = ~live.is_deleted(rows[selected])
         return kept
 
     @cached_property

@@ -89,8 +89,8 @@ def _physical(snapshot: Snapshot, fragment: Int64s, rows: Int64s) -> Int64s:
             lambda position: snapshot.live_rows(manifest.fragment(position)), touched.tolist()
         )
         for position, live in zip(touched.tolist(), lives, strict=True):
-            here = fragment == position
-            rows[here] = rows[here] if live is None else live.physical(rows[here])
+            selected = fragment == position
+            rows[selected] = rows[selected] if live is None else live.physical(rows[selected])
     return rows
 
 

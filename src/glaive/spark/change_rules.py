@@ -245,8 +245,8 @@ class ChangeRules:
 
         before, newest = last(kind != _CHANGE), last(kind == _CHANGE)
         changed = newest > before
-        gone = ~changed & (kind[before] == _DELETE)
-        removed.add(events[_ADDRESS].filter((kind == _ROW) & gone[key]).to_numpy())
+        deleted = ~changed & (kind[before] == _DELETE)
+        removed.add(events[_ADDRESS].filter((kind == _ROW) & deleted[key]).to_numpy())
         rows = take_rows(events, newest[changed])
         if not self.ignore_null_updates:
             return rows.select(names).append_column(self.sequence_by, rows[SEQUENCE])

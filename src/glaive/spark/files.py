@@ -84,9 +84,9 @@ def ingest(
         The cluster lost processes of the job. The dataset is unchanged.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
-    aside = keywords.get("bad_records")
-    if aside is not None:
-        keywords["bad_records"] = absolute(aside)
+    quarantine = keywords.get("bad_records")
+    if quarantine is not None:
+        keywords["bad_records"] = absolute(quarantine)
     written = keywords.get("write_options") or {}
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
     runner, place, job = SparkRunner(spark), absolute(uri), keywords.get("job_id")

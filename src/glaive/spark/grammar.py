@@ -156,14 +156,14 @@ class Words:
 
     def spans(self, at: int, stop: int, *, types: bool = False) -> list[tuple[int, int]]:
         """Return the spans between commas outside of brackets; ``types``: and of ``map<…>``."""
-        cuts, here, angles = [at], at, 0
-        while here < stop:
-            word = self.words[here]
+        cuts, index, angles = [at], at, 0
+        while index < stop:
+            word = self.words[index]
             if word.kind == "sign":
                 angles += types * (word.text.count("<") - word.text.count(">"))
                 if word.text == "," and angles <= 0:
-                    cuts.append(here + 1)
-            here = self.after[here]
+                    cuts.append(index + 1)
+            index = self.after[index]
         spans = zip(cuts, [*cuts[1:], stop + 1], strict=True)
         return [(start, end - 1) for start, end in spans] if at < stop else []
 
@@ -219,13 +219,13 @@ def version_after(words: Words, at: int) -> tuple[int, Version | None]:
     if words.is_word(at, "@") and at + 1 < len(words.words):
         name = words.words[at + 1].text
         return at + 2, _version(name)
-    here = at + words.is_word(at, "FOR")
-    if not (words.is_word(here, *_KINDS_OF_VERSIONS) and words.is_word(here + 1, "AS")):
+    index = at + words.is_word(at, "FOR")
+    if not (words.is_word(index, *_KINDS_OF_VERSIONS) and words.is_word(index + 1, "AS")):
         return at, None
-    kind = _KINDS_OF_VERSIONS[words.words[here].text.upper()]
-    here += 1 + 2 * words.is_word(here + 2, "OF")
-    stop = _value_end(words, here)
-    return (at, None) if stop == here else (stop, Version(kind, words.slice(here, stop)))
+    kind = _KINDS_OF_VERSIONS[words.words[index].text.upper()]
+    index += 1 + 2 * words.is_word(index + 2, "OF")
+    stop = _value_end(words, index)
+    return (at, None) if stop == index else (stop, Version(kind, words.slice(index, stop)))
 
 
 def with_versions(query: str) -> str:
@@ -284,16 +284,16 @@ _UNITS = ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def _table(words: Words, at: int) -> Ends:
-    parts, here = [], at
-    while here < len(words.words) and words.words[here].kind in ("word", "name"):
-        parts.append(words.words[here].text)
-        here += 1
-        if not words.is_word(here, "."):
+    parts, index = [], at
+    while index < len(words.words) and words.words[index].kind in ("word", "name"):
+        parts.append(words.words[index].text)
+        index += 1
+        if not words.is_word(index, "."):
             break
-        here += 1
+        index += 1
     if not parts:
         return
-    stop, version = version_after(words, here)
+    stop, version = version_after(words, index)
     if version is None and (named := _AT.fullmatch(parts[-1])):
         parts[-1], version = named[1], _version(named[2])
     yield stop, Table(tuple(parts), version)
@@ -416,11 +416,11 @@ def _clauses(words: Words, at: int) -> Ends:
     """Yield the clauses of a merge, each as the words from ``WHEN`` on."""
     if not words.is_word(at, "WHEN"):
         return
-    starts, here = [], at
-    while here < len(words.words):
-        if words.is_word(here, "WHEN"):
-            starts.append(here)
-        here = words.after[here]
+    starts, index = [], at
+    while index < len(words.words):
+        if words.is_word(index, "WHEN"):
+            starts.append(index)
+        index = words.after[index]
     ends = [*starts[1:], len(words.words)]
     yield len(words.words), [words.slice(*span) for span in zip(starts, ends, strict=True)]
 

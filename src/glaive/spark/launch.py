@@ -363,8 +363,8 @@ def _importing_as_here() -> Iterator[None]:
 
 def _imports_from_here() -> bool:
     try:
-        here = Path.cwd()
-        return any(Path(entry or ".").resolve() == here for entry in sys.path)
+        folder = Path.cwd()
+        return any(Path(entry or ".").resolve() == folder for entry in sys.path)
     except (OSError, RuntimeError, ValueError):  # removed; or an entry is a file
         return False
 

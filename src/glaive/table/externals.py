@@ -164,12 +164,12 @@ class ExternalValues:
         Checks each folder once for all values, on file systems only.
         """
         known = (store.uri, path.rpartition("/")[0])
-        why = None if known in self._kept else store.link_out(known[1])
-        if why is None:
+        reason = None if known in self._kept else store.link_out(known[1])
+        if reason is None:
             self._kept.add(known)
-            why = store.file_link_out(path)
-        if why is not None:
-            raise AccessError(f"{source} is {store.full(path)!r}. It was not fetched: {why}")
+            reason = store.file_link_out(path)
+        if reason is not None:
+            raise AccessError(f"{source} is {store.full(path)!r}. It was not fetched: {reason}")
 
     def _real_path(self, path: str) -> str:
         """Resolve the symlinks of a path; follow each folder once for all values."""
@@ -215,17 +215,17 @@ def refuse_link_out(
     AccessError
         The file is another symlink out of the directory.
     """
-    why = link_to_others(home, branch, store, path)
-    if why is None:
+    reason = link_to_others(home, branch, store, path)
+    if reason is None:
         return None
     if not store.is_local:
-        raise AccessError(f"{subject}: {store.full(path)} was not read: {why}")
+        raise AccessError(f"{subject}: {store.full(path)} was not read: {reason}")
     access = access_of(home)
     real = Location.parse(_real_path(store.full(path)))
     if access.allows_external(real) or _is_downloaded(Location.parse(store.uri), real):
-        return why
+        return reason
     raise AccessError(
-        f"{subject}: {store.full(path)} was not read: {why}. To read what is there, open the "
+        f"{subject}: {store.full(path)} was not read: {reason}. To read what is there, open the "
         f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
     )
 
@@ -237,10 +237,10 @@ def link_to_others(
 
     Returns ``None`` for other files. :func:`refuse_link_out` explains the arguments.
     """
-    why = store.file_link_out(path)
-    if why is None and store.is_local and store.uri != home.uri and store.is_link(path):
-        why = _leads_to_others(home, branch, store.full(path))
-    return why
+    reason = store.file_link_out(path)
+    if reason is None and store.is_local and store.uri != home.uri and store.is_link(path):
+        reason = _leads_to_others(home, branch, store.full(path))
+    return reason
 
 
 def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:

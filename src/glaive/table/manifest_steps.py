@@ -185,8 +185,8 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
     try:
         registered = register.get(store.uri, entry.version)
     except GlaiveError as again:
-        why = f"{failure or again} The check for it failed as well."
-        raise _unknown(store, entry, why) from (failure or again)
+        reason = f"{failure or again} The check for it failed as well."
+        raise _unknown(store, entry, reason) from (failure or again)
     if registered is not None:
         # A reader may have finalised it already. Then its transaction identifies the commit.
         return registered.path == entry.path

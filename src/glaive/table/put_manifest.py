@@ -178,8 +178,8 @@ def _put(
                 raise _unknown(store, version, error) from error
             raise error from None
         except StoreError as again:
-            why = f"{error} The check for it failed as well: {again}"
-            raise _unknown(store, version, why) from error
+            reason = f"{error} The check for it failed as well: {again}"
+            raise _unknown(store, version, reason) from error
         return made_by(store, existing, uuid)
     return True
 

@@ -381,13 +381,13 @@ def _is_separable(version: FormatVersion, old: Field, cast: Field, part: Field) 
 
 
 def _struct_paths(part: Field, old: Field, above: tuple[str, ...]) -> Iterator[str]:
-    here = (*above, part.name)
+    path = (*above, part.name)
     if part.logical_type != "struct" or len(part.children) == len(old.children):
-        yield joined_path(here)
+        yield joined_path(path)
         return
     for child in part.children:
         before = next(candidate for candidate in old.children if candidate.name == child.name)
-        yield from _struct_paths(child, before, here)
+        yield from _struct_paths(child, before, path)
 
 
 def _values(array: Any, wanted: pa.Field) -> Any:

@@ -206,18 +206,18 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     pairs = as_array(index, "<u8").reshape(-1, 2)
     after = chunks.cumsum()
     first, last = after - chunks, after - 1
-    goes_on = pairs[:, 1] > 0
+    continues = pairs[:, 1] > 0
     # Checked before they are added up: the sum might wrap around.
     largest = np.maximum.reduceat(pairs[:, 0], first)
     limit = np.minimum(rows, MAX_CHUNK_LEVELS + 1)  # one row may have begun before
-    good = (largest <= limit.astype(np.uint64)) & ~goes_on[last]
+    good = (largest <= limit.astype(np.uint64)) & ~continues[last]
     if not good.all():
         at = int(np.argmin(good))
         expected = f"chunks with at most {limit[at]} rows, none unfinished in the end"
         found = f"{largest[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
         raise pages.wrong("repetition index", at, expected, found)
-    begin = pairs[:, 0].astype(np.int64) + goes_on
-    begin[1:] -= goes_on[:-1]
+    begin = pairs[:, 0].astype(np.int64) + continues
+    begin[1:] -= continues[:-1]
     smallest, held = np.minimum.reduceat(begin, first), np.add.reduceat(begin, first)
     good = (smallest >= 0) & (held == rows)
     if not good.all():
@@ -225,7 +225,7 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
         found = f"{held[at]} rows, at least {smallest[at]} per chunk"
         raise pages.wrong("repetition index", at, f"{rows[at]} rows", found)
     enters = np.zeros(len(begin) + 1, np.bool_)
-    enters[1:] = goes_on
+    enters[1:] = continues
     return RowIndex(_sums(begin), enters)
 
 

@@ -124,23 +124,23 @@ class FixedSizeList(ValueEncoding):
 
     def _levels(self) -> list[_Level]:
         levels = []
-        items, here = 1, self
+        items, inner = 1, self
         while True:
-            items *= here.items_per_value
-            levels.append(_Level(here.items_per_value, items, here.has_validity))
-            if not isinstance(here.values, FixedSizeList):
+            items *= inner.items_per_value
+            levels.append(_Level(inner.items_per_value, items, inner.has_validity))
+            if not isinstance(inner.values, FixedSizeList):
                 return levels
-            here = here.values
+            inner = inner.values
 
     def _leaf(self) -> Flat:
-        here = self.values
-        while isinstance(here, FixedSizeList):
-            here = here.values
-        if isinstance(here, Constant) and not here.value:
+        inner = self.values
+        while isinstance(inner, FixedSizeList):
+            inner = inner.values
+        if isinstance(inner, Constant) and not inner.value:
             return Flat(0)  # nulls, which have validity only
-        if not isinstance(here, Flat):
-            raise self._refuse(f"a value with items of encoding {here.wire_name!r}", None)
-        return here
+        if not isinstance(inner, Flat):
+            raise self._refuse(f"a value with items of encoding {inner.wire_name!r}", None)
+        return inner
 
     def decode_mini(self, chunks: MiniChunks) -> FixedList:
         """Decode validity and items of all chunks."""
@@ -249,22 +249,22 @@ class FixedSizeList(ValueEncoding):
     def _flattened(self, block: Block) -> tuple[FixedWidth, list[pa.Buffer]]:
         """Return the inner-most items, and the validity of each level that has one."""
         validities = []
-        here: Block = block
+        inner: Block = block
         for level in self._levels():
-            if not isinstance(here, FixedList) or here.dimension != level.dimension:
-                raise _unfit(here)
-            if here.validity is not None and not level.has_validity:
+            if not isinstance(inner, FixedList) or inner.dimension != level.dimension:
+                raise _unfit(inner)
+            if inner.validity is not None and not level.has_validity:
                 raise SchemaError(
                     f"lists of {level.dimension} items contain nulls, "
                     "but the encoding was chosen for lists without nulls"
                 )
             if level.has_validity:
-                bits = _bytes(here.count * here.dimension)
-                validities.append(here.validity or pa.py_buffer(b"\xff" * bits))
-            here = here.items
-        if not isinstance(here, FixedWidth) or here.bits != self._leaf().bits:
-            raise _unfit(here)
-        return here, validities
+                bits = _bytes(inner.count * inner.dimension)
+                validities.append(inner.validity or pa.py_buffer(b"\xff" * bits))
+            inner = inner.items
+        if not isinstance(inner, FixedWidth) or inner.bits != self._leaf().bits:
+            raise _unfit(inner)
+        return inner, validities
 
 
 def _bytes(bits: int) -> int:

@@ -133,8 +133,8 @@ def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
     tried = _sample(stats.block)
     general = General("zstd", Flat(plain.bits, COMPRESSED_CHUNK_BYTES))
     size = _bytes(stats, general.encode_mini(tried))
-    enough = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
-    return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
+    is_smaller = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
+    return general if is_smaller and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
 
 
 def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> ValueEncoding:
@@ -144,8 +144,8 @@ def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> 
     chunks = encoding.encode_mini(_sample(stats.block, _BALANCED_SAMPLE))
     general = General("zstd", encoding, level)
     size = _bytes(stats, general.compressed(chunks))
-    enough = size <= _bytes(stats, chunks) * (1 - _MIN_BALANCED_GAIN)
-    return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else encoding
+    is_smaller = size <= _bytes(stats, chunks) * (1 - _MIN_BALANCED_GAIN)
+    return general if is_smaller and stats.raw_bytes >= GENERAL_MIN_BUFFER else encoding
 
 
 def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:

@@ -271,12 +271,12 @@ def _related(name: str, relation: str, left: Any, right: Any) -> Any:
         # The prepared geometry must come first.
         first, second, relation = second, first, _TURNED.get(relation, relation)
     compare = getattr(shapely, relation)
-    apart = _partly_empty(shapely, second) if relation == "contains" else []
-    if len(apart) and len(first) == 1:
+    partly_empty = _partly_empty(shapely, second) if relation == "contains" else []
+    if len(partly_empty) and len(first) == 1:
         others = second.copy()
-        others[apart] = None
+        others[partly_empty] = None
         found = compare(first, others)
-        found[apart] = compare(shapely.from_wkb(shapely.to_wkb(first)), second[apart])
+        found[partly_empty] = compare(shapely.from_wkb(shapely.to_wkb(first)), second[partly_empty])
     else:
         found = compare(first, second)
     missing = shapely.is_missing(first) | shapely.is_missing(second)

@@ -347,12 +347,12 @@ def _follow(
     """
     letters: list[int] = []
     while len(letters) < limit:
-        found = [way for address in addresses if (way := fst.single(address)) is not None]
+        found = [path for address in addresses if (path := fst.single(address)) is not None]
         if len(found) < len(addresses):
             break
         letters += [letter for letter, _, _ in found]
         addresses = [target for _, target, _ in found]
-        sums = [known + way[2] for known, way in zip(sums, found, strict=True)]
+        sums = [known + path[2] for known, path in zip(sums, found, strict=True)]
     return letters, addresses, sums
 
 

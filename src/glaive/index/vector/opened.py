@@ -408,9 +408,9 @@ class LegacyFile:
         offsets = np.array(self.ivf.offsets, np.uint64)
         good = width > 0 and len(offsets) == len(lengths) and bool((offsets <= self.end).all())
         self.offsets = offsets.astype(np.int64)
-        room = (self.end - self.offsets) // self.row_bytes if good else lengths
+        most = (self.end - self.offsets) // self.row_bytes if good else lengths
         # Check the sum, too: a damaged file may list the same bytes as many partitions.
-        if not good or (lengths > room).any() or int(lengths.sum()) > self.end // self.row_bytes:
+        if not good or (lengths > most).any() or int(lengths.sum()) > self.end // self.row_bytes:
             raise self.damage(
                 "partitions of an index",
                 f"{len(lengths)} before byte {self.end}",

@@ -110,9 +110,9 @@ class AllowedRows:
             return self.bits.contains(fragment, row)
         allowed = np.zeros(len(row), np.bool_)
         for position, rows in self._rows.items():
-            here = np.flatnonzero(fragment == position)
-            at = np.minimum(np.searchsorted(rows, row[here]), len(rows) - 1)
-            allowed[here] = rows[at] == row[here]
+            selected = np.flatnonzero(fragment == position)
+            at = np.minimum(np.searchsorted(rows, row[selected]), len(rows) - 1)
+            allowed[selected] = rows[at] == row[selected]
         return allowed
 
     @cached_property

@@ -714,6 +714,6 @@ def _random_rows(views: Views, count: int, fragments: Sequence[int]) -> tuple[In
     for at in np.unique(part).tolist():
         live = snapshot.live_rows(snapshot.manifest.fragment(int(positions[at])))
         if live is not None:
-            here = part == at
-            row[here] = live.physical(row[here])
+            selected = part == at
+            row[selected] = live.physical(row[selected])
     return positions[part], row

@@ -461,12 +461,12 @@ class VectorQuery:
     def distances(self, vectors: RowVectors, query: int) -> Float32s:
         """Return the distance of each row from a query; NaN for null vectors or below the range."""
         if self.kind.several:
-            far = self._of_several(vectors)
+            distances = self._of_several(vectors)
         else:
-            far = measure(vectors.block, self.queries, self.metric, query=query)
+            distances = measure(vectors.block, self.queries, self.metric, query=query)
         if vectors.valid is not None:
-            far[~vectors.valid] = np.nan
-        return self.in_range(far)
+            distances[~vectors.valid] = np.nan
+        return self.in_range(distances)
 
     def _of_several(self, vectors: RowVectors) -> Float32s:
         """Sum the least distance of a row's vectors from each vector of the query."""
@@ -478,6 +478,6 @@ class VectorQuery:
         if len(rows):
             total[rows] = 0
             for query in range(self.queries.count):
-                far = measure(vectors.block, self.queries, self.metric, query=query)
-                total[rows] += np.fmin.reduceat(far, bounds[rows])
+                distances = measure(vectors.block, self.queries, self.metric, query=query)
+                total[rows] += np.fmin.reduceat(distances, bounds[rows])
         return total

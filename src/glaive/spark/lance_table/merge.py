@@ -834,10 +834,10 @@ class MergeBuilder:
     ) -> str | None:
         """Return the column of a name, which may be quoted or qualified by the table's name."""
         table, dot, column = name.partition(".")
-        ways = [name, unquoted_name(name)]
+        forms = [name, unquoted_name(name)]
         if dot and self.name is not None and unquoted_name(table).lower() == self.name.lower():
-            ways.append(unquoted_name(column))
-        found = (way if way in names else spelled.get(way.lower()) for way in ways)
+            forms.append(unquoted_name(column))
+        found = (form if form in names else spelled.get(form.lower()) for form in forms)
         return next((one for one in found if one is not None), None)
 
     def _star_columns(self, schema: LanceSchema, clause: Clause, where: str) -> dict[str, Column]:
