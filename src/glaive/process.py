@@ -131,7 +131,7 @@ T = TypeVar("T")
 _LOCK_TIMEOUT_SECONDS: Final = 1.0
 """Seconds to wait for a lock that only avoids repeated work."""
 
-_KNOWN: WeakSet[Any] = WeakSet()
+_LOCKS: WeakSet[Any] = WeakSet()
 
 
 class Origin:
@@ -161,7 +161,7 @@ def fork_safe(lock: T) -> T:
     Use it for locks of objects that several calls share. Objects of a single call stay in
     the parent.
     """
-    _KNOWN.add(lock)
+    _LOCKS.add(lock)
     return lock
 
 
@@ -177,7 +177,7 @@ def lock_with_timeout(lock: RLock) -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    for lock in list(_KNOWN):
+    for lock in list(_LOCKS):
         lock._at_fork_reinit()  # noqa: SLF001  # as in the standard library's own modules
     if sys.version_info < (3, 12):
         _renew_properties()

@@ -108,7 +108,7 @@ def test_rows_that_a_cluster_lost_between_two_commits_are_not_computed_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the query gives other rows each time, some would be in neither dataset, or in both."""
-    monkeypatch.setattr("glaive.spark.lance_table.merge.may_be_lost", lambda _: True)
+    monkeypatch.setattr("glaive.spark.lance_table.merge.can_lose_rows", lambda _: True)
     source = tmp_path / "n.txt"
     source.write_text("10\n200\n")
 
@@ -135,12 +135,12 @@ def test_rows_that_a_cluster_lost_between_two_commits_are_not_computed_again(
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("may_be_lost", [False, True])
+@pytest.mark.parametrize("can_lose_rows", [False, True])
 def test_a_step_that_replaces_what_it_reads_keeps_rows_that_others_added_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_be_lost: bool
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_lose_rows: bool
 ) -> None:
     """Where Spark keeps the rows of a step, its plan does not say what they were made from."""
-    monkeypatch.setattr("glaive.spark.lance_table.merge.may_be_lost", lambda _: may_be_lost)
+    monkeypatch.setattr("glaive.spark.lance_table.merge.can_lose_rows", lambda _: can_lose_rows)
     vectors = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
     rows = pa.table({"id": [1, 2], "n": [10, 200], "v": vectors})
     table = glaive.write_dataset(rows, tmp_path / "t.lance")

@@ -843,7 +843,7 @@ class RowSizes:
         if at in self._seen and len(array):
             self._seen[at] = max(1, array.nbytes // len(array))
 
-    def see_all(self, arrays: Sequence[Any]) -> None:
+    def measure_all(self, arrays: Sequence[Any]) -> None:
         """See the arrays of all fields."""
         for at in self._seen:
             self.see(at, arrays[at])

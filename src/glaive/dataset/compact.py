@@ -357,7 +357,7 @@ Rewriting = Callable[["OpenedVersion", CompactionOptions], Sequence[RewriteResul
 """Plans one pass and runs its tasks; returns their uncommitted results."""
 
 
-def rewrite_here(dataset: OpenedVersion, options: CompactionOptions) -> list[RewriteResult]:
+def rewrite_locally(dataset: OpenedVersion, options: CompactionOptions) -> list[RewriteResult]:
     """Plan one pass and run its tasks in this process."""
     return rewrite_groups(dataset, compaction_groups(dataset, options), options, LOCAL.runner)
 
@@ -394,7 +394,7 @@ def with_old(
 def compact(
     dataset: OpenedVersion,
     options: CompactionOptions,
-    rewriting: Rewriting = rewrite_here,
+    rewriting: Rewriting = rewrite_locally,
     job: Job = LOCAL,
 ) -> tuple[Manifest, CompactionMetrics]:
     """Plan, execute and commit until a plan is empty; an empty first plan makes no version.

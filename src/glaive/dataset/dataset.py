@@ -186,7 +186,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
                     self._at = moved
         moved.session.moved()
 
-    def go_back(self, manifest: Manifest) -> None:
+    def reset_to(self, manifest: Manifest) -> None:
         """Move this object to another version of its branch, even an earlier version."""
         with _MOVING:
             self._at = self._at.at(manifest)
@@ -1335,7 +1335,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         at = self._at
         newest = at.at_latest()
         if at.is_after(newest.manifest):  # another dataset replaced this one
-            self.go_back(newest.manifest)
+            self.reset_to(newest.manifest)
         else:
             self.move_to(newest.manifest)
 

@@ -32,7 +32,7 @@ _IGNORED_OPTIONS = ("cache_metadata", "fragment_scan_options", "memory_pool", "u
 """Options of pyarrow scanners that are ignored."""
 
 
-_STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read\0"
+_NO_DATA = "a Lance dataset, which Arrow's own scanner cannot read\0"
 """Used as a path: appears in errors if Arrow bypasses the methods below. The null character keeps
 Arrow from reading a file of this name in the working directory."""
 
@@ -85,7 +85,7 @@ class ArrowDataset(pads.FileSystemDataset):
         self._schema = opened.scanner(**self._options).projected_schema
         # For an empty list Arrow would dereference a null pointer.
         filesystem, file_format = LocalFileSystem(), pads.IpcFileFormat()
-        fragment = file_format.make_fragment(_STAND_IN, filesystem=filesystem)
+        fragment = file_format.make_fragment(_NO_DATA, filesystem=filesystem)
         super().__init__([fragment], self.schema, file_format, filesystem)
 
     def __reduce__(self) -> tuple[object, ...]:

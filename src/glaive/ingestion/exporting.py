@@ -133,7 +133,7 @@ def _escaped(texts: Any) -> Any:
 
 
 def _quoted(texts: Any) -> Any:
-    return _around(texts, '"', '"')
+    return _enclosed(texts, '"', '"')
 
 
 def _members(values: Any) -> Any:
@@ -167,11 +167,11 @@ def _joined(values: Any, texts: Any, opening: str, closing: str) -> Any:
     ends = np.cumsum(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
     offsets = pa.array(np.concatenate([np.zeros(1, np.int64), ends]))
     lists = pa.LargeListArray.from_arrays(offsets, texts)
-    joined = _around(pc.binary_join(lists, _constant(",")), opening, closing)
+    joined = _enclosed(pc.binary_join(lists, _constant(",")), opening, closing)
     return pc.if_else(values.is_valid(), joined, pa.scalar(None, _TEXT))
 
 
-def _around(texts: Any, before: str, after: str) -> Any:
+def _enclosed(texts: Any, before: str, after: str) -> Any:
     return pc.binary_join_element_wise(_constant(before), texts, _constant(after), _constant(""))
 
 

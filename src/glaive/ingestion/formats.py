@@ -489,7 +489,7 @@ class Delta(TableFormat, Parquet):
         live, at = self._parts[piece.file.path, piece.file.etag], 0
         # The numbers of deleted rows count all rows of the file, so none may be left out.
         strict = rejects if live.mask is None else Rejects(keep=False)
-        for batch in self._there(super().read(piece, schema, strict), piece.file):
+        for batch in self._refuse_removed(super().read(piece, schema, strict), piece.file):
             rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
             if live.mask is not None:
                 rows = rows.filter(live.masked(at, len(batch)))
@@ -501,7 +501,7 @@ class Delta(TableFormat, Parquet):
                     rows = rows.append_column(field, pa.repeat(column, len(rows)))
             yield rows
 
-    def _there(self, batches: Iterator[Rows], file: SourceFile) -> Iterator[Rows]:
+    def _refuse_removed(self, batches: Iterator[Rows], file: SourceFile) -> Iterator[Rows]:
         try:
             yield from batches
         except ObjectNotFoundError as error:

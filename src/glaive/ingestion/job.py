@@ -36,7 +36,7 @@ from glaive.ingestion.plan import (
     Sources,
     Staged,
     acknowledged,
-    check_apart,
+    check_bad_records,
     commit_all_bad_records,
     commit_ingest,
     find_made,
@@ -194,7 +194,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
     quarantine = None if bad_records is None else open_root(bad_records, storage_options)
-    check_apart(store, quarantine)
+    check_bad_records(store, quarantine)
     names = source_names(source)
     chosen = None if format is None else format_named(format, reader_options or {})
     table = chosen if isinstance(chosen, TableFormat) else None

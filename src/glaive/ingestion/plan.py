@@ -20,7 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write, staged_rows
-from glaive.dataset.writing.rows import commit_plan, kept_up
+from glaive.dataset.writing.rows import after_upkeep, commit_plan
 from glaive.errors import (
     CommitConflictError,
     DataFileMissingError,
@@ -694,7 +694,7 @@ def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, 
 # --- Commit the results of an ingest's tasks: bad records first, then the rows -----------
 
 
-def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
+def check_bad_records(store: ObjectStore, bad_records: ObjectStore | None) -> None:
     """Refuse to store bad records in the dataset itself, also under another path.
 
     A job commits once in each dataset, and the bad records would take this commit.
@@ -704,14 +704,14 @@ def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
     OptionError
         Both datasets have the same location.
     """
-    if aside is None:
+    if bad_records is None:
         return
-    places = [one.full("").rstrip("/") for one in (store, aside)]
-    if store.is_local and aside.is_local:
+    places = [one.full("").rstrip("/") for one in (store, bad_records)]
+    if store.is_local and bad_records.is_local:
         places = list(map(os.path.realpath, places))
     if places[0] == places[1]:
         raise OptionError(
-            f"bad_records: {aside.uri} is the dataset itself. Name another place for records that "
+            f"bad_records: {bad_records.uri} is the dataset itself. Name another place for records that "
             "cannot be read"
         )
 
@@ -730,7 +730,7 @@ def commit_ingest(
         with committing(plan, version):
             made = commit_plan(write, fragments, once=JOB)
             version = version_of(plan, made)
-        kept_up(plan.write, made)
+        after_upkeep(plan.write, made)
     return acknowledged(plan, results, version=version, rows=fragments.row_count, files=files)
 
 

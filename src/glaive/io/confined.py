@@ -177,7 +177,7 @@ class _Descent:
             for name in filter(None, prefix.split("/")):
                 below = self._enter(name)
                 if isinstance(below, str):
-                    raise _leads_out(name, below, f"below {anchor}")
+                    raise _link_error(name, below, f"below {anchor}")
                 self.folders.append(below)
                 os.close(self.folders.pop(0))
         except BaseException:
@@ -198,10 +198,10 @@ class _Descent:
             name = ahead.pop()
             if name is None:  # the end of a symlink
                 if len(self.folders) == 1 or any(map(_is_dataset, self.folders[1:])):
-                    raise _leads_out(*links[0], "where there is another dataset")
+                    raise _link_error(*links[0], "where there is another dataset")
             elif name == "..":  # from a symlink: only they have it
                 if len(self.folders) == 1:
-                    raise _leads_out(*links[0], f"outside of {self._root}")
+                    raise _link_error(*links[0], f"outside of {self._root}")
                 os.close(self.folders.pop())
             elif name not in ("", "."):
                 below = self._enter(name)
@@ -210,7 +210,7 @@ class _Descent:
                     continue
                 links.append((name, below))
                 if len(links) > _MAX_LINKS:
-                    raise _leads_out(*links[0], "which leads in circles")
+                    raise _link_error(*links[0], "which leads in circles")
                 ahead += (None, *reversed(self._relative(links[-1][1], links[0]).split("/")))
 
     def _enter(self, name: str) -> int | str:
@@ -242,9 +242,9 @@ class _Descent:
             try:
                 path = real_path(target)
             except OSError as error:
-                raise _leads_out(*first, f"which cannot be followed: {error.strerror}") from None
+                raise _link_error(*first, f"which cannot be followed: {error.strerror}") from None
         if not _is_below(path, root):
-            raise _leads_out(*first, f"outside of {self._root}")
+            raise _link_error(*first, f"outside of {self._root}")
         while len(self.folders) > 1:
             os.close(self.folders.pop())
         return path[len(root) :]
@@ -264,7 +264,7 @@ def _by_name(anchor: str, prefix: str, folder: str) -> str:
     for name in filter(None, prefix.split("/")):
         root = f"{root}/{name}"
         if is_link(root):
-            raise _leads_out(name, os.path.realpath(root), f"below {anchor}")
+            raise _link_error(name, os.path.realpath(root), f"below {anchor}")
     top = at = os.path.realpath(root)
     for name in filter(None, folder.split("/")):
         at = os.path.join(at, name)
@@ -272,15 +272,15 @@ def _by_name(anchor: str, prefix: str, folder: str) -> str:
             continue
         at = os.path.realpath(at)
         if is_link(at):
-            raise _leads_out(name, at, "which leads in circles")
+            raise _link_error(name, at, "which leads in circles")
         if not _is_below(at, top):
-            raise _leads_out(name, at, f"outside of {root}")
+            raise _link_error(name, at, f"outside of {root}")
         inside = at[len(top) :].strip(os.sep).split(os.sep)
         above = [
             os.path.join(top, *inside[:depth], _DATASET) for depth in range(1, len(inside) + 1)
         ]
         if at == top or any(map(os.path.lexists, above)):
-            raise _leads_out(name, at, "where there is another dataset")
+            raise _link_error(name, at, "where there is another dataset")
     return at
 
 
@@ -288,7 +288,7 @@ def _is_below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def _leads_out(name: str, target: str, where: str) -> LeadsOutError:
+def _link_error(name: str, target: str, where: str) -> LeadsOutError:
     return LeadsOutError(f"{name} is a link to {target}, {where}")
 
 

@@ -226,7 +226,7 @@ class DirectoryNamespace(
                 folders.drop(self.store, found.folder, self._own_options())
         except BaseException:  # also Ctrl-C: without its name, nobody finds the files that are left
             if mine:  # another process that drops it may have removed its name
-                self._put_back(path, found)
+                self._restore(path, found)
             raise
         return interface.DropTableResponse(id=list(path), location=location)
 
@@ -337,7 +337,7 @@ class DirectoryNamespace(
     def _forget(self, path: tuple[str, ...], check: Callable[[Rows], object] = bool) -> bool:
         return self.settings.manifest and self.manifest.forget(path, check)
 
-    def _put_back(self, path: tuple[str, ...], found: Place) -> None:
+    def _restore(self, path: tuple[str, ...], found: Place) -> None:
         """Restore the name of a table whose deletion failed, so that it can be dropped again."""
         with suppress(GlaiveError):  # the store may still fail; another table may have the name
             if found.row is not None and folders.is_there(self.store, found.folder):

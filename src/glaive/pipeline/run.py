@@ -233,7 +233,7 @@ class ExpectingStep(Step):
         may return other rows now.
         """
         from glaive.spark.frame_writing import checkpointed
-        from glaive.spark.lance_table.merge import may_be_lost
+        from glaive.spark.lance_table.merge import can_lose_rows
 
         expectations = self.expectations()
         if expectations is None or self._has_committed(context):
@@ -252,7 +252,7 @@ class ExpectingStep(Step):
                     "on_violation"
                 ) from error
             return
-        kept = checkpointed(frame) if may_be_lost(context.spark) else frame.persist()
+        kept = checkpointed(frame) if can_lose_rows(context.spark) else frame.persist()
         try:
             yield self._without_violations(kept, expectations, context)
         finally:

@@ -128,7 +128,7 @@ class StepContext:
         made = SparkJob.of(self.spark, job).made(opened)
         if made is None:
             return None
-        opened.go_back(made)
+        opened.reset_to(made)
         return opened
 
     def ensure_branch(self, name: str, branch: str) -> None:

@@ -96,13 +96,13 @@ class BoundFragment:
         checked = self.in_proportion(stop - start, len(self.columns))
         if self.live is not None and self.mapped and self.projection.plain:
             arrays = [checked(self.live.read(column, start, stop)) for column in self.columns]
-            sizes.see_all(arrays)
+            sizes.measure_all(arrays)
             return arrays
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
             arrays = [checked(column.read(start, stop)) for column in self._read_columns]
-        sizes.see_all(arrays)
+        sizes.measure_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
         if self.projection.plain:

@@ -215,7 +215,7 @@ references to external values.
 Columns = tuple[str, ...] | tuple[tuple[str, str], ...]
 """Column paths, or pairs of a name and an expression."""
 
-_LAST = (ROW_ID, ROW_ADDRESS)
+_TRAILING = (ROW_ID, ROW_ADDRESS)
 _LISTS = ("list", "large_list", "map", "fixed_size_list")
 
 
@@ -379,7 +379,7 @@ def project(
     FilterError
         An expression is invalid.
     """
-    last = [name for name, on in zip(_LAST, (with_row_id, with_row_address), strict=True) if on]
+    last = [name for name, on in zip(_TRAILING, (with_row_id, with_row_address), strict=True) if on]
     wanted = schema.names if columns is None else columns
     order = [column for column in wanted if _name(column) not in last] + last
     made = _Maker(schema, blobs, nested=nested)

@@ -79,7 +79,7 @@ def small_file(
     return file
 
 
-def _is_worth_whole(source: BoundProjection, file: SingleFile) -> bool:
+def _should_read_whole(source: BoundProjection, file: SingleFile) -> bool:
     """Return whether reading a whole file reads little else than the columns asked for."""
     columns = sum(column >= 0 for column in file.layout[2])
     return file.size <= MAX_BYTES or len(source.projection.leaves) == columns
@@ -476,7 +476,7 @@ def _cut(
     are_few = are_all and sum(file.size for file in small_files if file) <= _KEPT_BYTES
     if not are_few:
         small_files = [
-            file if file and _is_worth_whole(source, file) else None for file in small_files
+            file if file and _should_read_whole(source, file) else None for file in small_files
         ]
     width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width + _VALUE_BYTES * len(projection.system))

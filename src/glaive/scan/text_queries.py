@@ -17,7 +17,7 @@ from glaive.options import TEXT, Kind, integer, number
 
 # --- Check arguments of queries: an ``OptionError`` names the wrong argument ------------
 
-_WHOLE: Final = integer(0, 2**31 - 1)
+_COUNT: Final = integer(0, 2**31 - 1)
 _NUMBER: Final = Kind("a finite number", number(-sys.float_info.max, sys.float_info.max).of)
 
 
@@ -166,9 +166,9 @@ class MatchQuery(_Leaf):
     ) -> None:
         self.query, self.column = TEXT.check("query", query), TEXT.check("column", column)
         self.boost = _NUMBER.check("boost", boost)
-        self.fuzziness = 0 if fuzziness is None else _WHOLE.check("fuzziness", fuzziness)
-        self.max_expansions = _WHOLE.check("max_expansions", max_expansions)
-        self.prefix_length = _WHOLE.check("prefix_length", prefix_length)
+        self.fuzziness = 0 if fuzziness is None else _COUNT.check("fuzziness", fuzziness)
+        self.max_expansions = _COUNT.check("max_expansions", max_expansions)
+        self.prefix_length = _COUNT.check("prefix_length", prefix_length)
         self.operator = member_of("operator", operator, FullTextOperator)
         self.document_granularity = _granularity(document_granularity)
 
@@ -203,7 +203,7 @@ class PhraseQuery(_Leaf):
         document_granularity: DocumentGranularity | None = None,
     ) -> None:
         self.query, self.column = TEXT.check("query", query), TEXT.check("column", column)
-        self.slop = _WHOLE.check("slop", slop)
+        self.slop = _COUNT.check("slop", slop)
         self.document_granularity = _granularity(document_granularity)
 
     _type = FullTextQueryType.MATCH_PHRASE

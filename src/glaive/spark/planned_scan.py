@@ -256,7 +256,7 @@ def _exact(value: Value, kind: Any, batch: pa.RecordBatch) -> Any:
         ) from error
 
 
-class _Whole(NamedTuple):
+class _Ints(NamedTuple):
     """Unscaled values, and integer bounds of them."""
 
     array: Any
@@ -264,16 +264,16 @@ class _Whole(NamedTuple):
     high: int
 
 
-def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:
+def _integers(value: Value, batch: pa.RecordBatch) -> _Ints | None:
     """Return unscaled values as ``int64``; ``None`` if some might overflow."""
     if isinstance(value, Leaf):
         column = batch.column(value.name)
         is_decimal = pa.types.is_decimal(column.type)
         array = unscaled(column, value.name) if is_decimal else column.cast(pa.int64())
-        return _Whole(array, *_extremes(array))
+        return _Ints(array, *_extremes(array))
     if isinstance(value, Constant):
         number = value.value
-        return _Whole(pa.scalar(number, pa.int64()), number, number)
+        return _Ints(pa.scalar(number, pa.int64()), number, number)
     left, right = _integers(value.left, batch), _integers(value.right, batch)
     if left is None or right is None:
         return None
@@ -289,21 +289,21 @@ def _integers(value: Value, batch: pa.RecordBatch) -> _Whole | None:
     return _fitting("subtract", left, right, left.low - right.high, left.high - right.low)
 
 
-def _scaled(values: _Whole, digits: int) -> _Whole | None:
+def _scaled(values: _Ints, digits: int) -> _Ints | None:
     if not digits:
         return values
     if digits > LONG_DIGITS:
         return None
     power = 10**digits
-    factor = _Whole(pa.scalar(power, pa.int64()), power, power)
+    factor = _Ints(pa.scalar(power, pa.int64()), power, power)
     return _fitting("multiply", values, factor, values.low * power, values.high * power)
 
 
-def _fitting(function: str, left: _Whole, right: _Whole, low: int, high: int) -> _Whole | None:
+def _fitting(function: str, left: _Ints, right: _Ints, low: int, high: int) -> _Ints | None:
     """Return the result of a function, if all values between the bounds fit."""
     if max(-low, high) >= MAX_LONG:
         return None
-    return _Whole(pc.call_function(function, [left.array, right.array]), low, high)
+    return _Ints(pc.call_function(function, [left.array, right.array]), low, high)
 
 
 def _decimals(value: Value, batch: pa.RecordBatch) -> Any:

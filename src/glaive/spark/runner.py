@@ -459,7 +459,7 @@ class SparkJob:
             with naming_job(self.id, dataset.uri, named=self.named, made=what):
                 with_retries(dataset, unless_made, conflict_retries=retries)
         else:
-            dataset.go_back(done)
+            dataset.reset_to(done)
         return {"version": dataset.version, **self._counts(dataset)}
 
     def made(self, dataset: LanceDataset, *, several_commits: bool = False) -> Manifest | None:

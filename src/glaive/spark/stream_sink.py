@@ -29,7 +29,7 @@ from glaive.dataset.merging.source import SourceKeys
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.fragments import discard_fragments
 from glaive.dataset.writing.plan import WritePlan, staged_rows
-from glaive.dataset.writing.rows import commit_plan, kept_up
+from glaive.dataset.writing.rows import after_upkeep, commit_plan
 from glaive.errors import (
     ColumnNotFoundError,
     CommitConflictError,
@@ -211,7 +211,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         else:
             plan = recording(_with_properties(plan, transaction), messages)
             made = commit_plan(plan, fragments)
-        kept_up(plan, made)
+        after_upkeep(plan, made)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Remove the files of a batch whose tasks failed, if the batch is uncommitted."""

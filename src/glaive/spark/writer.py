@@ -39,7 +39,7 @@ from glaive.dataset.writing.conform import check_same_columns, compatible, match
 from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
-from glaive.dataset.writing.rows import commit_plan, kept_up, version_read
+from glaive.dataset.writing.rows import after_upkeep, commit_plan, version_read
 from glaive.errors import (
     ColumnNotFoundError,
     DatasetNotFoundError,
@@ -682,7 +682,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
             if not _is_committed(job):
                 _replace(job, fragments, _keys(messages))
         elif fragments or not job.plan.appends:
-            kept_up(job.plan, commit_plan(job.plan, fragments, once=JOB))
+            after_upkeep(job.plan, commit_plan(job.plan, fragments, once=JOB))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if the job is uncommitted."""

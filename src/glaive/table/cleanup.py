@@ -437,7 +437,7 @@ def made_meanwhile(
     return list(found.values())
 
 
-def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
+def manifests_since(store: ObjectStore, newest: int) -> list[Manifest]:
     """Return the manifests of versions after a version, and of all detached versions.
 
     Two listings, a request for each manifest, and three for versions that listings may show late.
@@ -790,7 +790,7 @@ def delete_planned(
         # A store may delete the files of one call in any order, and stop at any of them.
         delete(manifests)
         # Nobody can restore these versions any more; somebody may have, after the plan.
-        made = made_since(store, plan.newest)
+        made = manifests_since(store, plan.newest)
         files = files.without(FileSet.of(made)) if made else files
     division = work.division
     if rate is None and division is not None:

@@ -239,11 +239,11 @@ def link_to_others(
     """
     reason = store.file_link_out(path)
     if reason is None and store.is_local and store.uri != home.uri and store.is_link(path):
-        reason = _leads_to_others(home, branch, store.full(path))
+        reason = _foreign_target(home, branch, store.full(path))
     return reason
 
 
-def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:
+def _foreign_target(home: ObjectStore, branch: str | None, full: str) -> str | None:
     """Return why a symlink within a base path may lead to a foreign file."""
     real = Location.parse(_real_path(full))
     name = real.path.rpartition("/")[2]

@@ -314,7 +314,7 @@ def physical_rows(
     def read(first: int, last: int) -> pa.RecordBatch:
         checked = bound.in_proportion(last - first, len(bound.stored))
         arrays = [checked(column.read(first, last)) for column in bound.stored]
-        bound.projection.row_sizes.see_all(arrays)
+        bound.projection.row_sizes.measure_all(arrays)
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     passed = PassedPages()

@@ -42,7 +42,7 @@ _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS batches (work TEXT, start INT, result BLOB, PRIMARY KEY (work, start));
 CREATE TABLE IF NOT EXISTS files (work TEXT PRIMARY KEY, file TEXT);
 """
-_OWN: Final = frozenset({"batches", "files"})
+_OWN_TABLES: Final = frozenset({"batches", "files"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Results:
             with closing(opened) as connection, connection:
                 query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
                 for (name,) in connection.execute(query):
-                    if str(name).lower() not in _OWN and not str(name).startswith("sqlite_"):
+                    if str(name).lower() not in _OWN_TABLES and not str(name).startswith("sqlite_"):
                         raise OptionError(
                             f"{where}: it is a database with other tables, such as {name!r:.60}, "
                             "which would be deleted with it. Choose another file"

@@ -188,7 +188,7 @@ def commit_plan(
         return _commit(later, fragments, once)
 
 
-def kept_up(plan: WritePlan, made: Manifest) -> Manifest:
+def after_upkeep(plan: WritePlan, made: Manifest) -> Manifest:
     """Run the upkeep of an append if properties of the table ask for it; return the last version.
 
     It never fails: :mod:`glaive.dataset.upkeep` logs failures.
@@ -318,7 +318,7 @@ def version_read(plan: WritePlan) -> Manifest | None:
 _MAX_NUMBERINGS: Final = 20
 """Number of times that rows are written again, if other writers number theirs first."""
 
-_PLACE = (
+_TARGET = (
     "storage_options",
     "commit_lock",
     "manifest_store",
@@ -335,8 +335,8 @@ def insert_rows(
     dataset: OpenDataset, data: object, mode: str, given: Mapping[str, Any]
 ) -> OpenedVersion:
     """Write rows into an opened dataset; ``given`` are options of ``write_dataset``."""
-    refuse_unknown("insert", given, ["schema", *_PLACE, *WriteKeywords.__annotations__])
-    target = {name: value for name, value in given.items() if name in _PLACE}
+    refuse_unknown("insert", given, ["schema", *_TARGET, *WriteKeywords.__annotations__])
+    target = {name: value for name, value in given.items() if name in _TARGET}
     how = {name: value for name, value in given.items() if name in WriteKeywords.__annotations__}
     wanted = write_options(insert_rows, WriteKeywords, mode, how)
     return write_rows(data, dataset, given.get("schema"), wanted, **target)
@@ -402,7 +402,7 @@ def write_rows(
                 raise
             discard_fragments(plan, written)
             plan, rows = plan_write(store, columns, wanted), read_source(data, schema)[1]
-    manifest = kept_up(plan, made)
+    manifest = after_upkeep(plan, made)
     unsaid = access_of(store).external is None
     if unsaid and wanted.blobs.outside_bases and not plan.appends:
         # The caller has allowed all external blobs of the rows.

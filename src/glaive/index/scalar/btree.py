@@ -564,7 +564,7 @@ class PageBounds:
         return pages / (changes + 1)
 
     @cached_property
-    def are_apart(self) -> bool:
+    def are_disjoint(self) -> bool:
         """Whether each value is in one page only."""
         return self.rows_per_value == 1 and not self.null_rows
 
@@ -674,7 +674,7 @@ class OpenedBTree(ScalarIndex):
     def estimate(self, query: IndexQuery) -> int:
         """Return the rows of pages that pass, and an estimate for pages that pass partly."""
         condition: Any = query
-        if isinstance(condition, IsOneOf) and not condition.negated and self._bounds.are_apart:
+        if isinstance(condition, IsOneOf) and not condition.negated and self._bounds.are_disjoint:
             return self._bounds.rows_of_values(condition)
         return self._bounds.estimate(condition, self._select(condition))
 

@@ -133,7 +133,7 @@ ROW: Final = "row"
 _RECORD: Final = np.dtype([(BOXES, np.float64, 4), (ROW, np.uint64)])
 _AXIS_BITS: Final = 16
 _SORTED_BOXES: Final = 1 << 16
-_WHAT: Final = "boxes of an index"
+_SPILLED: Final = "boxes of an index"
 
 
 class BoxCollector:
@@ -152,7 +152,7 @@ class BoxCollector:
 
     def __init__(self, memory_limit: int) -> None:
         self._limit = memory_limit
-        with spilling(_WHAT):
+        with spilling(_SPILLED):
             self._file: IO[bytes] = TemporaryFile(prefix="glaive-boxes-")  # noqa: SIM115  # closed by __exit__
         self._bounds = np.array([np.inf, np.inf, -np.inf, -np.inf])
         self._count = 0
@@ -170,7 +170,7 @@ class BoxCollector:
             return
         records = np.empty(len(boxes), _RECORD)
         records[BOXES], records[ROW] = boxes, rows
-        with spilling(_WHAT):
+        with spilling(_SPILLED):
             self._file.write(records.tobytes())
             self._file.flush()  # or a child forked later would write the rest again when it exits
         self._count += len(records)
@@ -180,7 +180,7 @@ class BoxCollector:
     def sorted(self) -> SortedBoxes:
         """Return all boxes for reading in order, before this object is closed."""
         records: Any = np.empty(0, _RECORD)
-        with spilling(_WHAT):
+        with spilling(_SPILLED):
             self._file.flush()
             if self._count:
                 records = np.memmap(self._file, _RECORD, "r")

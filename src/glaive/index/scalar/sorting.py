@@ -171,7 +171,7 @@ def _common(first: bytes, second: bytes) -> int:
 #
 # Specification: "Building" in ``docs/format/indices.md``.
 
-_WHAT: Final = "values of an index, which exceed memory_limit,"
+_SPILLED: Final = "values of an index, which exceed memory_limit,"
 _MEMORY_FACTOR = 5
 """Approximate memory for sorting, as a multiple of the values with their rows."""
 
@@ -251,7 +251,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
         for batch in batches:
             if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
-                    with spilling(_WHAT):
+                    with spilling(_SPILLED):
                         folder = Path(mkdtemp(prefix="glaive-sort-"))
                     stack.callback(_remove, folder, Origin())
                 runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
@@ -296,7 +296,7 @@ class _Pending:
 
 
 def _spilled(rows: pa.Table, path: Path) -> SortedRun:
-    with spilling(_WHAT):
+    with spilling(_SPILLED):
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         mapped: Any = pa.memory_map(str(path))

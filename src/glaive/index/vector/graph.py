@@ -286,7 +286,7 @@ def _without(
 # --- Sort records by partition, in memory or through a temporary file -------------------
 # Specification: "Partitions" in ``docs/format/vector-indices.md``.
 
-_WHAT: Final = "records of an index, which exceed its memory,"
+_SPILLED: Final = "records of an index, which exceed its memory,"
 _RUN_BYTES = 64 << 20
 _GROUP_BYTES = 64 << 20
 
@@ -382,7 +382,7 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
             self._kept_rows += len(records)
             self._runs.append(_Run(starts, records, 0))
             return
-        with spilling(_WHAT):
+        with spilling(_SPILLED):
             if self._file is None:
                 self._file = TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by __exit__
             self._runs.append(_Run(starts, None, self._file.tell()))
@@ -425,7 +425,7 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
             raise ValueError("the file of a run is closed")
         size = self._dtype.itemsize
         records = np.empty(stop - start, self._dtype)
-        with spilling(_WHAT):  # seek writes the buffered records
+        with spilling(_SPILLED):  # seek writes the buffered records
             self._file.seek(run.position + start * size)
             read = self._file.readinto(as_buffer(records.view(np.uint8)))
             if read != records.nbytes:

@@ -621,7 +621,7 @@ def model_centroids(
     count = parameters.partitions_for(rows)
     return train_centroids(
         parameters.column,
-        _some(sample, count * parameters.sample_rate),
+        _sample(sample, count * parameters.sample_rate),
         count,
         parameters.max_iters,
         parameters.device,
@@ -653,7 +653,7 @@ def model_codebook(
     return train_residuals(
         parameters.column,
         centroids,
-        _some(sample, parameters.sample_rate * _CODEBOOK_SAMPLE),
+        _sample(sample, parameters.sample_rate * _CODEBOOK_SAMPLE),
         parameters.num_sub_vectors,
         parameters.num_bits,
         parameters.max_iters,
@@ -727,7 +727,7 @@ def train_residuals(
         return trained.astype(column.dtype)
 
 
-def _some(vectors: Float32s, limit: int) -> Float32s:
+def _sample(vectors: Float32s, limit: int) -> Float32s:
     """Return at most ``limit`` vectors, evenly spaced."""
     if len(vectors) <= limit:
         return vectors

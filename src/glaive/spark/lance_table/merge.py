@@ -240,7 +240,7 @@ def evaluated_once(source: DataFrame) -> Iterator[None]:
         source.unpersist()
 
 
-def may_be_lost(spark: SparkSession) -> bool:
+def can_lose_rows(spark: SparkSession) -> bool:
     """Return whether kept rows may be lost; rows in the driver's process are safe.
 
     Spark computes lost rows again, and a source that varies then gives other rows.
@@ -515,7 +515,7 @@ _MAX_ROWS: Final = 1 << 25
 """Maximum rows of a table whose keys one task searches."""
 
 
-def takes_whole_rows(clause: Clause) -> bool:
+def writes_all_columns(clause: Clause) -> bool:
     """Return whether a clause, as its user gave it, takes all columns of all its source rows."""
     whole = clause.values is None or clause.action.action == "delete"
     return whole and clause.condition is None and clause.rows != "not matched by source"
@@ -699,7 +699,7 @@ class MergeBuilder:
         """Run the merge in one task; return ``None`` if it is too large for one."""
         schema = opened.manifest.schema
         pairs, complete = equalities(self.condition, self.name)
-        plain = complete and not self.replaces and all(map(takes_whole_rows, self.clauses))
+        plain = complete and not self.replaces and all(map(writes_all_columns, self.clauses))
         if not plain or not is_for_one_task(opened, self.source):
             return None
         keys = key_columns(self.source, pairs, schema)
@@ -753,7 +753,7 @@ class MergeBuilder:
         with evaluated_once(self.source):
             keys = source_keys(self.source, pairs, opened.manifest.schema)
             parts = self._joined(opened, clauses, commit, keys)
-            if keys is None or not may_be_lost(self.spark):
+            if keys is None or not can_lose_rows(self.spark):
                 return parts
             again = source_keys(self.source, pairs, opened.manifest.schema)
         if same_keys(keys, again):
