@@ -711,8 +711,8 @@ def check_bad_records(store: ObjectStore, bad_records: ObjectStore | None) -> No
         places = list(map(os.path.realpath, places))
     if places[0] == places[1]:
         raise OptionError(
-            f"bad_records: {bad_records.uri} is the dataset itself. Name another place for records that "
-            "cannot be read"
+            f"bad_records: {bad_records.uri} is the dataset itself. Name another place for bad "
+            "records."
         )
 
 
@@ -796,17 +796,17 @@ def commit_bad_records(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
 
 
 def _expect_same(
-    journal: Journal, aside: WritePlan, made: int, fragments: Sequence[Fragment]
+    journal: Journal, quarantine: WritePlan, made: int, fragments: Sequence[Fragment]
 ) -> None:
     """Check that a version has the current bad records of a job.
 
     Cost: two requests, and reading the records if they are in other files.
     """
     try:
-        manifest = open_version(aside.store, made)
+        manifest = open_version(quarantine.store, made)
     except VersionNotFoundError:
         return  # it was cleaned up
-    transaction = read_transaction(aside.store, manifest)
+    transaction = read_transaction(quarantine.store, manifest)
     if transaction is None or transaction.properties.get(JOB) != journal.job_id:
         return
     operation = read_operation(transaction.operation)
@@ -815,13 +815,13 @@ def _expect_same(
     earlier, now = (FragmentList.of(one) for one in (operation.fragments, fragments))
     if earlier.row_count != now.row_count:
         found = f"{now.row_count}"
-    elif _paths(earlier) == _paths(now) or _are_same(aside, manifest, earlier, now):
+    elif _paths(earlier) == _paths(now) or _are_same(quarantine, manifest, earlier, now):
         return
     else:
         found = "others"
     raise OptionError(
         f"job_id: a run of {journal.job_id} put {earlier.row_count} bad records into "
-        f"{aside.store.uri} (version {made}), and was then stopped. Now {found} were found: the "
+        f"{quarantine.store.uri} (version {made}), and was then stopped. Now {found} were found: the "
         "files have changed since. Nothing was written. Ingest them with another job_id. To "
         "avoid duplicates, delete the records of this one"
     )
@@ -832,7 +832,7 @@ def _paths(fragments: FragmentList) -> list[str]:
 
 
 def _are_same(
-    aside: WritePlan, manifest: Manifest, earlier: FragmentList, now: FragmentList
+    quarantine: WritePlan, manifest: Manifest, earlier: FragmentList, now: FragmentList
 ) -> bool:
     """Return whether equally many bad records are from the same lines, or were removed.
 
@@ -841,7 +841,7 @@ def _are_same(
     columns = ["file", "line", "record"]
     bases = manifest.wire.base_paths
     one, other = (
-        Scanner.of(staged_rows(aside, part, bases), columns=columns).to_batches()
+        Scanner.of(staged_rows(quarantine, part, bases), columns=columns).to_batches()
         for part in (earlier, now)
     )
     rest: Any = None
