@@ -821,7 +821,7 @@ def _expect_same(
         found = "others"
     raise OptionError(
         f"job_id: a run of {journal.job_id} put {earlier.row_count} bad records into "
-        f"{quarantine.store.uri} (version {made}), and was then stopped. Now {found} were found: the "
+        f"{quarantine.store.uri} (version {made}), and then stopped. Now {found} were found: the "
         "files have changed since. Nothing was written. Ingest them with another job_id. To "
         "avoid duplicates, delete the records of this one"
     )
