@@ -424,10 +424,22 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def take(
         self, indices: object, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Return rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
+        """Return rows by position, in the order given.
 
-        Positions may repeat. A position out of range raises ``RowIndexError``. ``columns`` are
-        names, or a mapping from names to SQL expressions.
+        Parameters
+        ----------
+        indices
+            Positions among live rows, from 0 to :meth:`count_rows` - 1: a list, a NumPy array or an
+            Arrow array of integers. Positions may repeat.
+        columns
+            Column paths, or a mapping of names to SQL expressions; default: all columns.
+
+        Raises
+        ------
+        RowIndexError
+            A position is out of range.
+        ColumnNotFoundError
+            A column is unknown.
         """
         return take(self._at.views.take(column_names(columns, pruning=True)), indices)
 
@@ -459,8 +471,28 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> list[BlobFile | None]:
         """Return values of a blob column as files, in the order given.
 
-        Give exactly one of row ``ids``, row ``addresses`` and positions (``indices``).
-        Nulls are ``None``. Reads the blob descriptors only.
+        Reads the blob descriptors only. Give exactly one of ``ids``, ``addresses`` and ``indices``.
+
+        Parameters
+        ----------
+        blob_column
+            Path of the column.
+        ids, addresses, indices
+            Row ids, row addresses, or positions among live rows.
+        buffer_size
+            Bytes to read ahead in sequential reads; 0 reads only the bytes requested.
+
+        Returns
+        -------
+        list of BlobFile
+            A seekable file per row; ``None`` for nulls.
+
+        Raises
+        ------
+        SchemaError, ColumnNotFoundError
+            The column is unknown, or is not a blob column.
+        RowIndexError
+            A row is missing.
         """
         from glaive.dataset.blobs import take_blobs
 
@@ -477,10 +509,28 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
     ) -> list[tuple[int, bytes | None]]:
-        """Return row address and bytes of each value; give rows as for :meth:`take_blobs`.
+        """Return row address and bytes of each value of a blob column.
 
-        Adjacent values are read with one request. Values are in the order given, or by address if
-        ``preserve_order`` is False. ``io_buffer_size`` is ignored.
+        Adjacent values are read with one request. Give exactly one of ``ids``, ``addresses`` and
+        ``indices``.
+
+        Parameters
+        ----------
+        blob_column
+            Path of the column.
+        ids, addresses, indices
+            Row ids, row addresses, or positions among live rows.
+        io_buffer_size
+            Ignored.
+        preserve_order
+            ``False`` returns values by address; otherwise they are in the order given.
+
+        Raises
+        ------
+        SchemaError, ColumnNotFoundError
+            The column is unknown, or is not a blob column.
+        RowIndexError
+            A row is missing.
         """
         from glaive.dataset.blobs import read_blobs
 
@@ -496,10 +546,23 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
     ) -> list[tuple[int, int, bytes | None]]:
-        """Read parts of values; return number of the request, row address and bytes of each.
+        """Read parts of values of a blob column.
 
-        Requests are ``(row, offset, length)``. ``selector`` says whether rows are ``"ids"``,
-        ``"addresses"`` or ``"indices"``. Nulls give ``None``.
+        Parameters
+        ----------
+        blob_column
+            Path of the column.
+        requests
+            Triples ``(row, offset, length)``; offset and length in bytes.
+        selector
+            Whether rows are ``"ids"``, ``"addresses"`` or ``"indices"``.
+        io_buffer_size, preserve_order
+            Ignored: parts are in the order of the requests.
+
+        Returns
+        -------
+        list of tuple
+            Number of the request, row address, and bytes; ``None`` for nulls.
         """
         from glaive.dataset.blobs import read_ranges
 
@@ -507,13 +570,32 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
-        """Return the first rows."""
+        """Return the first rows.
+
+        Parameters
+        ----------
+        num_rows
+            Maximum number of rows.
+        """
         return self.to_table(limit=num_rows, **options)
 
     def slice(
         self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Return rows ``start`` to ``end`` (exclusive), or to the last row."""
+        """Return a range of rows.
+
+        Parameters
+        ----------
+        start, end
+            First and last (exclusive) position among live rows.
+        columns
+            Column paths, or a mapping of names to SQL expressions; default: all columns.
+
+        Raises
+        ------
+        OptionError
+            ``start`` is negative, or ``end`` is smaller than ``start``.
+        """
         from glaive.dataset.stats import slice_length
 
         return self.to_table(columns, offset=start, limit=slice_length(start, end))
@@ -524,7 +606,22 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         randomize_order: bool = True,
     ) -> pa.Table:
-        """Return random rows, each at most once; in dataset order unless ``randomize_order``."""
+        """Return random rows, each at most once.
+
+        Parameters
+        ----------
+        num_rows
+            Number of rows, at most :meth:`count_rows`.
+        columns
+            Column paths, or a mapping of names to SQL expressions; default: all columns.
+        randomize_order
+            ``False`` returns the rows in the order of the dataset.
+
+        Raises
+        ------
+        OptionError
+            ``num_rows`` is negative, or larger than the number of rows.
+        """
         from glaive.dataset.stats import sample_positions
 
         rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
@@ -541,9 +638,17 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return ArrowDataset(self.holding(self.opened))
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """Return an SQL query over this version; DataFusion runs it. The table is ``dataset``.
+        """Return an SQL query over this version; DataFusion runs it.
 
-        ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
+        Parameters
+        ----------
+        sql
+            A ``SELECT`` statement. This dataset is the table ``dataset``.
+
+        Examples
+        --------
+        >>> query = dataset.sql("SELECT count(*) FROM dataset WHERE a > 5")
+        >>> batches = query.build().to_batch_records()
         """
         from glaive.dataset.interop import SqlQueryBuilder
 
@@ -551,7 +656,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     @shows(ScanKeywords, ScanOptions)
     def count_rows(self, filter: object = None, **options: Unpack[ScanKeywords]) -> int:
-        """Count live rows: by the manifest alone, or by a scan if a filter or option is given."""
+        """Count live rows: by the manifest alone, or by a scan if a filter or option is given.
+
+        Returns
+        -------
+        int
+            The number of rows that are not deleted and pass the filter.
+        """
         if filter is None and not options:
             return self.snapshot.num_rows
         return self.scanner(filter=filter, **options).count_rows()
@@ -571,7 +682,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return all_fragments(self._at.views, filter)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """Return the fragment with this id; ``None`` if it is missing."""
+        """Return a fragment; ``None`` if it is missing.
+
+        Parameters
+        ----------
+        fragment_id
+            Id of the fragment. Ids differ from positions after a deletion or compaction.
+        """
         from glaive.dataset.fragment import fragment_with_id
 
         return fragment_with_id(self._at.views, fragment_id)
@@ -582,7 +699,20 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def insert(
         self, data: object, *, mode: Mode = "append", **options: Unpack[InsertKeywords]
     ) -> None:
-        """Write rows and move this object to the new version."""
+        """Write rows and move this object to the new version.
+
+        Parameters
+        ----------
+        data
+            Rows in any form that :func:`glaive.write_dataset` accepts.
+        mode
+            ``"append"`` adds the rows; ``"overwrite"`` makes a version with these rows only.
+
+        Raises
+        ------
+        SchemaError
+            The rows do not match the schema.
+        """
         from glaive.dataset.writing.rows import insert_rows
 
         self.move_to(insert_rows(self, data, mode, options).manifest)
@@ -774,9 +904,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         self.move_to(made)
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Drop columns, or members of structs (``"s.x"``); moves to the new version.
+        """Drop columns and move this object to the new version.
 
         The data stays in the files until they are compacted and cleaned up.
+
+        Parameters
+        ----------
+        columns
+            Paths of columns; ``"s.x"`` drops a member of a struct.
 
         Raises
         ------
@@ -845,7 +980,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         add_constraint(self, name, expression)
 
     def drop_constraint(self, name: str, *, ignore_not_found: bool = False) -> None:
-        """Remove a ``CHECK`` constraint, and move to the new version.
+        """Remove a ``CHECK`` constraint and move this object to the new version.
+
+        Parameters
+        ----------
+        name
+            Name that the constraint was added with.
+        ignore_not_found
+            Return without an error if the constraint is missing.
 
         Raises
         ------
@@ -1209,6 +1351,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def get_ivf_model(self, index_name: str) -> IvfModel:
         """Return centroids and metric of a vector index, from its first segment.
 
+        Parameters
+        ----------
+        index_name
+            Name of the index.
+
         Raises
         ------
         IndexNotFoundError
@@ -1221,7 +1368,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return ivf_model(self.snapshot, index_name)
 
     def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.Array:
-        """Return the centroids of a vector index by name, or of the first index on a column.
+        """Return the centroids of a vector index.
+
+        Parameters
+        ----------
+        index_name
+            Name of the index.
+        column
+            Path of a column; its first vector index answers. Give one of the two.
 
         Returns
         -------
@@ -1276,6 +1430,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
         The files of the index stay until old versions are cleaned up.
 
+        Parameters
+        ----------
+        name
+            Name of the index, as in :meth:`describe_indices`.
+
         Raises
         ------
         IndexNotFoundError
@@ -1300,8 +1459,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def checkout_version(self, version: int | str | tuple[str | None, int | None]) -> Self:
         """Return the dataset at another version; both share opened files.
 
-        An integer is a version of this branch; a string is a tag. A pair is a branch and a version:
-        ``None`` means the main branch, or the newest version.
+        Parameters
+        ----------
+        version
+            A version of this branch (integer), a tag (string), or a pair of branch and version.
+            ``None`` in a pair is the main branch, or the newest version.
 
         Raises
         ------
@@ -1345,10 +1507,19 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         reference: int | str | tuple[str | None, int | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Create a branch from a version, by default this one, and open it.
+        """Create a branch from a version and open it.
 
-        :meth:`checkout_version` explains references. The branch refers to the files of the version.
-        New files go below ``tree/``.
+        The branch refers to the files of the version. New files go below ``tree/``.
+
+        Parameters
+        ----------
+        branch
+            Name of the new branch: letters, digits, ``.``, ``-``, ``_`` and ``/``.
+        reference
+            A version of this branch, a tag, or a pair of branch and version, as for
+            :meth:`checkout_version`; default: this version.
+        storage_options
+            Options of the store for the opened branch; default: the options of this dataset.
 
         Raises
         ------
@@ -1369,6 +1540,21 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Self:
         """Create a dataset that refers to the files of a version of this one.
 
+        Parameters
+        ----------
+        target_path
+            Path or URI of the new dataset.
+        reference
+            A version of this branch, a tag, or a pair of branch and version, as for
+            :meth:`checkout_version`; default: this version.
+        storage_options
+            Options of the store of the target; default: the options of this dataset.
+
+        Returns
+        -------
+        LanceDataset
+            The new dataset. It needs the files of this dataset, so do not clean up that version.
+
         Raises
         ------
         DatasetExistsError
@@ -1387,6 +1573,21 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
         """Create a dataset with a copy of all files of a version of this one.
+
+        Parameters
+        ----------
+        target_path
+            Path or URI of the new dataset.
+        reference
+            A version of this branch, a tag, or a pair of branch and version, as for
+            :meth:`checkout_version`; default: this version.
+        storage_options
+            Options of the store of the target; default: the options of this dataset.
+
+        Returns
+        -------
+        LanceDataset
+            The new dataset.
 
         Raises
         ------
@@ -1514,7 +1715,17 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_config(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's configuration; return all entries.
 
-        ``None`` removes an entry. With ``replace``, all other entries are removed as well.
+        Parameters
+        ----------
+        values
+            Strings by key; ``None`` removes an entry.
+        replace
+            Remove all other entries.
+
+        Raises
+        ------
+        OptionError
+            A key or value is not a string.
         """
         from glaive.dataset.tasks import set_entries
 
@@ -1522,13 +1733,24 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return self.config()
 
     def delete_config_keys(self, keys: Sequence[str]) -> None:
-        """Remove entries of the table's configuration; a string is one key."""
+        """Remove entries of the table's configuration.
+
+        Parameters
+        ----------
+        keys
+            Keys to remove; a string is one key. Missing keys are ignored.
+        """
         self.update_config(dict.fromkeys([keys] if isinstance(keys, str) else keys))
 
     def update_metadata(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's metadata; see :meth:`update_config`.
+        """Set entries of the table's metadata; return all entries.
 
-        ``replace`` keeps the entries that identify commits of streams and jobs.
+        Parameters
+        ----------
+        values
+            Strings by key; ``None`` removes an entry.
+        replace
+            Remove all other entries, except entries that identify commits of streams and jobs.
         """
         from glaive.dataset.tasks import set_entries
 
@@ -1538,7 +1760,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_schema_metadata(
         self, values: StringUpdates, *, replace: bool = False
     ) -> dict[str, str]:
-        """Set entries of the schema's metadata; see :meth:`update_config`."""
+        """Set entries of the schema's metadata; return all entries.
+
+        Parameters
+        ----------
+        values
+            Strings by key; ``None`` removes an entry.
+        replace
+            Remove all other entries.
+        """
         from glaive.dataset.tasks import set_entries
 
         self.move_to(set_entries(self._at, "schema_metadata", values, replace=replace))
@@ -1555,9 +1785,14 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def update_field_metadata(
         self, field_updates: Mapping[str, StringUpdates], *, replace: bool | Collection[str] = False
     ) -> None:
-        """Set entries of the metadata of fields, by path; see :meth:`update_config`.
+        """Set entries of the metadata of fields.
 
-        ``replace`` may also be the paths of the fields that lose their other entries.
+        Parameters
+        ----------
+        field_updates
+            For each path of a field, strings by key; ``None`` removes an entry.
+        replace
+            Remove all other entries of these fields; a collection of paths selects some of them.
 
         Raises
         ------
@@ -1677,6 +1912,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> Self:
         """Register base paths, move to the new version, and return this object.
 
+        Parameters
+        ----------
+        new_bases
+            Base paths: other locations where data files may be.
+        transaction_properties
+            Strings to store with the transaction.
+
         Raises
         ------
         OptionError
@@ -1704,7 +1946,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         progress: Callable[[int, int | None], object] | None = None,
     ) -> pa.RecordBatchReader:
         """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
-        ``progress`` is called with the number of manifests read and their total.
+
+        Parameters
+        ----------
+        min_version
+            Oldest version to read; default: all versions.
+        progress
+            Function that is called with the number of manifests read and their total.
         """
         from glaive.dataset.cleanup import tracked_files
 
@@ -1733,10 +1981,19 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Symlinks are deleted; their targets are kept and logged. With the storage option
         ``delete_through_links``, files of the dataset in symlinked folders are deleted as well.
 
+        Parameters
+        ----------
+        base_uri
+            Path or URI of the dataset.
+        storage_options
+            Options of its store.
+        ignore_not_found
+            Return without an error if the dataset is missing.
+
         Raises
         ------
         DatasetNotFoundError
-            The dataset is missing; ignored with ``ignore_not_found``.
+            The dataset is missing.
         OptionError
             Files exist, but a readable manifest is missing. All files stay.
         """
@@ -1851,7 +2108,13 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return {"dataset": cls.holding(target.at(manifest)), "merged": merged}
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """Return the transaction of a version; ``None`` if it is unavailable."""
+        """Return the transaction of a version; ``None`` if it is unavailable.
+
+        Parameters
+        ----------
+        version
+            Number of the version in this branch.
+        """
         from glaive.dataset.transactions import transaction_of
 
         return transaction_of(self._at, version)
@@ -1860,6 +2123,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Return the transactions of this version and earlier versions, newest first.
 
         An unknown transaction is ``None``. Makes one listing and at most two requests per version.
+
+        Parameters
+        ----------
+        recent_transactions
+            Maximum number of transactions.
         """
         from glaive.dataset.transactions import recent
 
