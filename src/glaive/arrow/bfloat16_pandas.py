@@ -85,8 +85,7 @@ class PandasBFloat16Array(ExtensionArray):  # type: ignore[misc]  # pandas ships
 
     def isna(self) -> Flags:
         """Return which values are null."""
-        missing: Flags = self.data.is_null().to_numpy(zero_copy_only=False)
-        return missing
+        return self.data.is_null().to_numpy(zero_copy_only=False)
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Any:
         """Return the values by position; -1 is a null if ``allow_fill``."""

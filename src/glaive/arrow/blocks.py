@@ -156,8 +156,7 @@ def spread_equal(lists: Int64s, size: int) -> Int64s:
         what = f"positions of {total} items at once, at most {MAX_IMPLIED_POSITIONS} are supported"
         parts = -(-total // MAX_IMPLIED_POSITIONS)
         raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
-    positions: Int64s = np.add.outer(lists * size, np.arange(size)).reshape(-1)
-    return positions
+    return np.add.outer(lists * size, np.arange(size)).reshape(-1)
 
 
 def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> Flags:

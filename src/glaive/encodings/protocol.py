@@ -375,8 +375,7 @@ class ValueEncoding(ABC):
     @property
     def number_bits(self) -> int | None:
         """Width of the values, for an encoding of values of one width; else ``None``."""
-        bits: int | None = getattr(self, "bits", None)
-        return bits
+        return getattr(self, "bits", None)
 
     def decode_mini(self, chunks: MiniChunks) -> Block:
         """Decode all chunks into one block, in order."""

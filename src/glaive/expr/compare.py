@@ -161,8 +161,7 @@ def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArra
             matching &= ~here | same(left.field(i), right.field(i), rows)
         return matching
     if not pa.types.is_nested(kind):
-        plain: NDArray[np.bool_] = np.where(here & there, _equal(left, right, rows), here == there)
-        return plain
+        return np.where(here & there, _equal(left, right, rows), here == there)
     first, (starts, sizes) = list_spans(left), list_spans(right)
     second = _of_rows(starts, rows), _of_rows(sizes, rows)
     matching = np.asarray((here == there) & (~here | (first[1] == second[1])))

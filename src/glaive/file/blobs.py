@@ -222,8 +222,7 @@ class BlobValues:
         spaces = -(-self.sizes // ALIGNMENT) * ALIGNMENT
         ends: Int64s = np.cumsum(spaces) + begin
         sink.write(list(self._parts(spaces)))
-        positions: Int64s = ends - spaces
-        return positions
+        return ends - spaces
 
     def _parts(self, spaces: Int64s) -> Iterator[pa.Buffer]:
         """Yield large values as views; small ones between them are copied together."""

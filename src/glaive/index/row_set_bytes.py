@@ -193,7 +193,4 @@ def _put_pairs(data: UInt8s, at: Int64s, counts: Int64s, numbers: UInt16s) -> No
 
 def _binary(offsets: Int64s, data: UInt8s) -> pa.Array:
     ends = as_buffer(offsets.astype(np.int32))
-    sets: pa.Array = pa.Array.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, ends, as_buffer(data)]
-    )
-    return sets
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, ends, as_buffer(data)])

@@ -135,8 +135,7 @@ class RowSet:
         sizes = (self.stops - self.starts).astype(np.int64)
         before = np.cumsum(sizes) - sizes
         steps = np.arange(int(sizes.sum()), dtype=np.int64) - np.repeat(before, sizes)
-        rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
-        return rows
+        return np.repeat(self.starts, sizes) + steps.astype(np.uint64)
 
     def windows(self, max_rows: int) -> Iterator[RowNumbers]:
         """Yield all rows, ascending, at most ``max_rows`` at a time."""
@@ -762,8 +761,7 @@ def _join_rowset(halves: Mapping[int, BitMap | None]) -> bytes:
 
 def _serialized(rows: BitMap) -> bytes:
     rows.run_optimize()
-    serialized: bytes = rows.serialize()
-    return serialized
+    return rows.serialize()
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:

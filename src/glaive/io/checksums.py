@@ -51,8 +51,7 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
         from xxhash import xxh3_64_intdigest
     except ModuleNotFoundError:
         return None
-    found: Callable[[BytesLike], int] = xxh3_64_intdigest
-    return found
+    return xxh3_64_intdigest
 
 
 def verification_setting(store: ObjectStore) -> bool | None:

@@ -421,8 +421,7 @@ def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
             bitmap.add_range(int(part[0]), int(part[-1]) + 1)
         else:  # an array is by far the fastest input of pyroaring
             bitmap |= BitMap64(array("Q", part.tobytes()))
-    serialized: bytes = bitmap.serialize()
-    return serialized
+    return bitmap.serialize()
 
 
 def reuse_entry(

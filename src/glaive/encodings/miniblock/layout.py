@@ -237,8 +237,7 @@ def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.un
     """
     logs = np.log2(np.maximum(counts, 1)).astype(np.int64)
     logs[-1] = 0
-    words: NDArray[np.unsignedinteger] = (((sizes >> 3) - 1) << 4 | logs).astype(f"<u{word_bytes}")
-    return words
+    return (((sizes >> 3) - 1) << 4 | logs).astype(f"<u{word_bytes}")
 
 
 def repetition_index(rep: UInt16s, cuts: Int64s, max_rep: int) -> UInt64s:

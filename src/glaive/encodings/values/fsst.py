@@ -226,5 +226,4 @@ class FsstTables(ValueEncoding):
     def _pages_of(self, chunks: MiniChunks) -> Int64s:
         """Return the page of each chunk."""
         rank = self.starts.searchsorted(chunks.starts[0], "right") - 1
-        numbers: Int64s = self.pages[rank]
-        return numbers
+        return self.pages[rank]

@@ -531,8 +531,7 @@ def _ends_of_items(node: Node, layer: ResolvedLayer, ends: Int64s) -> Int64s:
     """Return the slots of the next inner layer before these slots of a layer."""
     if layer.offsets is not None:
         kind = np.dtype(np.int64 if pa.types.is_large_list(node.type) else np.int32)
-        items: Int64s = items_of(layer.offsets, kind, layer.slots + 1)[ends].astype(np.int64)
-        return items
+        return items_of(layer.offsets, kind, layer.slots + 1)[ends].astype(np.int64)
     return ends * node.sizes[0]
 
 

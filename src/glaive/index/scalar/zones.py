@@ -204,8 +204,7 @@ class ZoneKind(IndexKind):
         zones = stored(joined(tables, files))
         (name,) = self.markers
         out.write(name, zones, metadata=metadata, buffers={NULLS: ROWSETS.union(nulls)})
-        schema: pa.Schema = zones.schema
-        return schema
+        return zones.schema
 
 
 class ZoneBatch(NamedTuple):
@@ -410,8 +409,7 @@ class OpenedZoneMap(OpenedZones):
         at = np.searchsorted(wanted, self._low)
         nearest = wanted[np.minimum(at, len(wanted) - 1)]
         inside = (at < len(wanted)) & (nearest <= self._high)
-        flags: Flags = ~(inside & (self._low == self._high)) if query.negated else inside
-        return flags
+        return ~(inside & (self._low == self._high)) if query.negated else inside
 
 
 _Ends: TypeAlias = tuple[bool, bool]

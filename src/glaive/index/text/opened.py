@@ -522,8 +522,7 @@ class OpenedPartition:
     @property
     def lengths(self) -> UInt32s:
         """Tokens of each document."""
-        lengths: UInt32s = self.documents.lengths
-        return lengths
+        return self.documents.lengths
 
     def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
         """Return the documents with a token, and how often it occurs; one request."""

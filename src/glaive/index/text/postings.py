@@ -358,8 +358,7 @@ def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
     """Return how often a token occurs in the documents of each block."""
     if not len(blocks.begins):
         return np.zeros(0, np.int64)
-    counts: Int64s = np.add.reduceat(frequencies, blocks.begins, dtype=np.int64)
-    return counts
+    return np.add.reduceat(frequencies, blocks.begins, dtype=np.int64)
 
 
 def encode_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:

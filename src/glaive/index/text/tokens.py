@@ -563,8 +563,7 @@ def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> Non
 
 def _bytes_of(values: Int64s) -> Int64s:
     """Return the bytes that integers need, at least one."""
-    sizes: Int64s = np.maximum(1, -(-np.frexp(values)[1].astype(np.int64) // 8))
-    return sizes
+    return np.maximum(1, -(-np.frexp(values)[1].astype(np.int64) // 8))
 
 
 def _widths(tree: _Tree, children: Int64s) -> Int64s:
@@ -812,5 +811,4 @@ def _within(tokens: Any, wanted: str, distance: int) -> Flags:
         # Insertions: a running minimum of each column's value before insertions.
         after = np.minimum.accumulate(after - columns, axis=1) + columns
         row[going] = after
-    within: Flags = row[:, -1] <= distance
-    return within
+    return row[:, -1] <= distance

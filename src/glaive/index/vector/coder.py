@@ -720,8 +720,7 @@ class ProductCoder(Coder):
 
 def _packed_halves(codes: UInt8s) -> UInt8s:
     """Pack two 4-bit codes into each byte, the first in the low bits."""
-    halves: UInt8s = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
-    return halves
+    return codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
 
 
 # --- Extended RaBitQ codes: 1 to 8 bits in addition to the sign, in blocks of 64 dimensions -

@@ -426,8 +426,7 @@ class StoredIndex:
         if GRAPHS not in self._index.metadata or not self._params():
             return {}
         headers = json.loads(self._index.metadata[GRAPHS])
-        found: dict[str, Any] = next(json.loads(header) for header in headers if header)
-        return found
+        return next(json.loads(header) for header in headers if header)
 
     def model(self) -> VectorModel:
         """Return the model."""

@@ -544,8 +544,7 @@ def bytes_of(column: pa.ChunkedArray) -> UInt8s:
     array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
-    codes: UInt8s = flat.to_numpy().reshape(-1, width)
-    return codes
+    return flat.to_numpy().reshape(-1, width)
 
 
 def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:
@@ -743,8 +742,7 @@ class Rotation:
         """Rotate vectors of shape ``(n, dimension)``."""
         if self.signs is not None:
             return rotate(vectors, self.signs)
-        rotated: Float32s = vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
-        return rotated
+        return vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
 
 
 def read_rotation(storage: Storage, dimension: int) -> Rotation:
