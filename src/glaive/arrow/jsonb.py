@@ -83,7 +83,10 @@ def _map_distinct(array: Any, convert: Callable[[Any], object], kind: Any) -> An
 def _parse(raw: bytes) -> bytes:
     try:
         value = json.loads(raw.decode(), object_pairs_hook=_object, parse_constant=_no_json)
-        return _document(value)
+        entry, payload = _entry(value, 0)
+        if entry & _TYPE == _CONTAINER:
+            return payload
+        return _WORD.pack(_SCALAR) + _WORD.pack(entry) + payload
     except (ValueError, OverflowError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         text = raw.decode(errors="backslashreplace")
@@ -102,13 +105,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
-
-
-def _document(value: Any) -> bytes:
-    entry, payload = _entry(value, 0)
-    if entry & _TYPE == _CONTAINER:
-        return payload
-    return _WORD.pack(_SCALAR) + _WORD.pack(entry) + payload
 
 
 def _entry(value: Any, depth: int) -> tuple[int, bytes]:

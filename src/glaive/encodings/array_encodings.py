@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import Scheme, check_decoded, compress, decompress
 from glaive.encodings.predicate import PagePredicate, RowBits, all_or_none, array_matches
 from glaive.encodings.protocol import Fetch, Kept, Latest, PageBytes, RowRuns, and_then, join
-from glaive.encodings.registry import C, all_classes, known_class, register
+from glaive.encodings.registry import C, known_class, register
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels._addresses import check_apart
@@ -238,18 +238,12 @@ class ArrayEncoding(ABC):
 
 # --- Array encodings by the name they have on the wire ----------------------------------
 
-_ARRAYS: dict[str, type[ArrayEncoding]] = {}
+ARRAYS: dict[str, type[ArrayEncoding]] = {}
 
 
 def array_encoding(cls: C) -> C:
     """Class decorator: register an array encoding under its ``wire_name``."""
-    return register(_ARRAYS, "array encodings", cls)
-
-
-@cache
-def array_encodings() -> dict[str, type[ArrayEncoding]]:
-    """Return all array encodings by wire name."""
-    return all_classes(_ARRAYS, "compressed_arrays")
+    return register(ARRAYS, "array encodings", cls)
 
 
 def read_array(
@@ -268,7 +262,7 @@ def read_array(
     """
     name = message.WhichOneof("array_encoding")
     home, kind_of = "compressed_arrays", "array encoding"
-    cls = _ARRAYS.get(name) or known_class(_ARRAYS, home, name, kind_of, page.where)
+    cls = ARRAYS.get(name) or known_class(ARRAYS, home, name, kind_of, page.where)
     if cls.structural and not top:
         raise CorruptFileError(
             "array encoding", expected=f"values of type {kind}", found=name, where=page.where

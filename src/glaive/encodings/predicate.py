@@ -268,7 +268,12 @@ def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Bu
     if not isinstance(block, FixedWidth):
         return None
     if block.bits == 1 and pa.types.is_boolean(predicate.kind):
-        return _match_flags(block, predicate)
+        false, true = predicate.test_entries(pa.array([False, True])).flags.tolist()
+        if false == true:
+            return all_or_none(block.count, passing=true)
+        if true:
+            return block.values
+        return as_buffer(~as_array(block.values)[: (block.count + 7) // 8])
     if predicate.ranges is None or predicate.ranges.bits != block.bits:
         return None
     return _match_integers(block, predicate.ranges, where)
@@ -277,15 +282,6 @@ def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Bu
 def _match_integers(block: FixedWidth, test: IntegerRanges, where: Where) -> pa.Buffer:
     starts, counts = np.zeros(1, np.int64), np.array([block.count], np.int64)
     return match_plain(block.values, starts, counts, test, where)
-
-
-def _match_flags(block: FixedWidth, predicate: PagePredicate) -> pa.Buffer:
-    false, true = predicate.test_entries(pa.array([False, True])).flags.tolist()
-    if false == true:
-        return all_or_none(block.count, passing=true)
-    if true:
-        return block.values
-    return as_buffer(~as_array(block.values)[: (block.count + 7) // 8])
 
 
 def all_or_none(count: int, *, passing: bool) -> pa.Buffer:

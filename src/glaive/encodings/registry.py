@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from glaive.encodings.protocol import StructuralPlane, ValuePlane
 
 
-_VALUES: dict[str, type[ValueEncoding]] = {}
-_PAGES: dict[str, type[PageReader]] = {}
-_STRUCTURES: dict[str, type[StructuralPlane]] = {}
-_PLANES: dict[str, type[ValuePlane]] = {}
+VALUES: dict[str, type[ValueEncoding]] = {}
+PAGES: dict[str, type[PageReader]] = {}
+STRUCTURES: dict[str, type[StructuralPlane]] = {}
+PLANES: dict[str, type[ValuePlane]] = {}
 
 C = TypeVar("C", bound=type[Any])
 K = TypeVar("K")
@@ -40,46 +40,28 @@ def register(classes: dict[str, Any], plural: str, cls: C) -> C:
 
 def value_encoding(cls: C) -> C:
     """Class decorator: register a value encoding under its ``wire_name``."""
-    return register(_VALUES, "encodings", cls)
+    return register(VALUES, "encodings", cls)
 
 
 def page_layout(cls: C) -> C:
     """Class decorator: register a page layout under its ``wire_name``."""
-    return register(_PAGES, "page layouts", cls)
+    return register(PAGES, "page layouts", cls)
 
 
 def structural_plane(cls: C) -> C:
     """Class decorator: register a structural plane under its ``wire_name``."""
-    return register(_STRUCTURES, "structural planes", cls)
+    return register(STRUCTURES, "structural planes", cls)
 
 
 def value_plane(cls: C) -> C:
     """Class decorator: register a value plane under its ``wire_name``."""
-    return register(_PLANES, "value planes", cls)
+    return register(PLANES, "value planes", cls)
 
 
 @cache
 def value_encodings() -> dict[str, type[ValueEncoding]]:
     """Return all value encodings by wire name."""
-    return all_classes(_VALUES, "values")
-
-
-@cache
-def page_layouts() -> dict[str, type[PageReader]]:
-    """Return all page layouts by wire name."""
-    return all_classes(_PAGES, "pages")
-
-
-@cache
-def structural_planes() -> dict[str, type[StructuralPlane]]:
-    """Return all structural planes by wire name."""
-    return all_classes(_STRUCTURES, "plane_encodings")
-
-
-@cache
-def value_planes() -> dict[str, type[ValuePlane]]:
-    """Return all value planes by wire name."""
-    return all_classes(_PLANES, "plane_encodings")
+    return all_classes(VALUES, "values")
 
 
 def all_classes(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
@@ -107,7 +89,7 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
         its own kind.
     """
     name = message.WhichOneof("compression")
-    cls = _VALUES.get(name) or known_class(_VALUES, "values", name, "value encoding", where)
+    cls = VALUES.get(name) or known_class(VALUES, "values", name, "value encoding", where)
     encoding = cls.from_wire(getattr(message, name), where)
     # Each encoding of a chain takes few bytes, but could multiply the values of the inner-most one
     # and the time to decode them. Lists and structs follow the type.
@@ -131,26 +113,22 @@ def _holds(encoding: ValueEncoding, name: str) -> bool:
 def open_page(message: Any, page: PageBytes) -> PageReader:
     """Turn a wire ``PageLayout``, or ``PlanarLayout``, into a reader of that page."""
     if message.DESCRIPTOR.name == "PlanarLayout":
-        return _open_planar(message, page)
+        structure = message.structure.WhichOneof("structure")
+        values = message.values.WhichOneof("values")
+        if structure is None or values is None:
+            raise CorruptFileError(
+                "planes of a page",
+                expected="a structural plane and a value plane",
+                found=f"structure {structure}, values {values}",
+                where=page.where,
+            )
+        import_module("glaive.encodings.plane_encodings")  # registers both kinds
+        plane, described = PLANES[values], getattr(message.values, values)
+        own = getattr(message.structure, structure)
+        return STRUCTURES[structure].open_page(own, plane, described, page)
     name = message.WhichOneof("layout")
-    cls = _PAGES.get(name) or known_class(_PAGES, "pages", name, "page layout", page.where)
+    cls = PAGES.get(name) or known_class(PAGES, "pages", name, "page layout", page.where)
     return cls.from_wire(getattr(message, name), page)
-
-
-def _open_planar(message: Any, page: PageBytes) -> PageReader:
-    structure = message.structure.WhichOneof("structure")
-    values = message.values.WhichOneof("values")
-    if structure is None or values is None:
-        raise CorruptFileError(
-            "planes of a page",
-            expected="a structural plane and a value plane",
-            found=f"structure {structure}, values {values}",
-            where=page.where,
-        )
-    plane = value_planes()[values]
-    return structural_planes()[structure].open_page(
-        getattr(message.structure, structure), plane, getattr(message.values, values), page
-    )
 
 
 # Modules that have another name than the wire name of their class.

@@ -268,7 +268,15 @@ def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
         kind = right if types.is_null(left) else left
         return (kind, kind, kind) if is_number(kind) or types.is_null(kind) else None
     if not (is_number(left) and is_number(right)):
-        return _time_arithmetic(op, left, right)
+        rule = None
+        if op in {"+", "-"}:
+            rule = _shifted_time(left, right)
+        if rule is None and op == "+":
+            swapped = _shifted_time(right, left)
+            rule = swapped and (swapped[1], swapped[0], swapped[2])
+        if rule is None and op == "-" and _is_time(left) and _is_time(right):
+            rule = _time_difference(left, right)
+        return rule
     met: Any = common_number(left, right, exact=False)
     if types.is_float16(met) and (types.is_decimal(left) or types.is_decimal(right)):
         return None
@@ -290,18 +298,6 @@ def _decimal_result(op: str, left: Any, right: Any) -> Any:
     pick = min if op == "%" else max
     integer_digits = pick(left.precision - left.scale, right.precision - right.scale)
     return _decimal(integer_digits + scale + (op != "%"), scale, left, right)
-
-
-def _time_arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    rule = None
-    if op in {"+", "-"}:
-        rule = _shifted_time(left, right)
-    if rule is None and op == "+":
-        swapped = _shifted_time(right, left)
-        rule = swapped and (swapped[1], swapped[0], swapped[2])
-    if rule is None and op == "-" and _is_time(left) and _is_time(right):
-        rule = _time_difference(left, right)
-    return rule
 
 
 def _shifted_time(left: Any, right: Any) -> tuple[Any, Any, Any] | None:

@@ -74,7 +74,10 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
         if op == "||":
             return _joined(left, right)
         if op in {"<<", ">>"}:
-            return _shifted(op, left, right)
+            by = _numbers(right)
+            by = by & by.dtype.type(left.type.bit_width - 1)
+            shift = np.left_shift if op == "<<" else np.right_shift
+            return pa.array(shift(_numbers(left), by), left.type, mask=_nulls(left, right))
         if types.is_decimal(kind):
             return _decimals(op, left, right)
         if types.is_integer(kind) and types.is_integer(right.type):
@@ -186,13 +189,6 @@ def _joined(left: Any, right: Any) -> Any:
 def _empty(kind: Any) -> Any:
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return pa.scalar("" if text else b"", kind)
-
-
-def _shifted(op: str, left: Any, right: Any) -> Any:
-    by = _numbers(right)
-    by = by & by.dtype.type(left.type.bit_width - 1)
-    shift = np.left_shift if op == "<<" else np.right_shift
-    return pa.array(shift(_numbers(left), by), left.type, mask=_nulls(left, right))
 
 
 def _times(op: str, left: Any, right: Any) -> Any:

@@ -257,7 +257,13 @@ def uncast(op: str, left: tree.Cast, right: Literal) -> Literal | None:
     if kind is None or right.is_null:
         return None
     if is_string(left.type) and pa.types.is_integer(kind):
-        return _from_text(op, right, kind)
+        # ``CAST(a AS string) = '1'``: only if the number is formatted like the constant.
+        if op not in {"=", "!="}:
+            return None
+        converted = cast(pa.array([right.value]), kind, attempt=True)[0]
+        if not converted.is_valid or str(converted.as_py()) != right.value:
+            return None
+        return Literal.of(converted, at=right.at)
     if pa.types.is_date32(right.type) and pa.types.is_integer(kind):
         return Literal(right.value, kind, at=right.at)  # both count days
     number = _number(right)
@@ -297,16 +303,6 @@ def _value(number: int | Decimal, source: Any, kind: Any) -> int | Decimal | Non
         low = -(1 << (kind.bit_width - 1)) if signed else 0
         return integer if low <= integer < 1 << (kind.bit_width - signed) else None
     return None
-
-
-def _from_text(op: str, right: Literal, kind: Any) -> Literal | None:
-    """Handle ``CAST(a AS string) = '1'``: only if the number is formatted like the constant."""
-    if op not in {"=", "!="}:
-        return None
-    converted = cast(pa.array([right.value]), kind, attempt=True)[0]
-    if not converted.is_valid or str(converted.as_py()) != right.value:
-        return None
-    return Literal.of(converted, at=right.at)
 
 
 def _quotient(over: int, by: int) -> int:

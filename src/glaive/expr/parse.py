@@ -272,16 +272,6 @@ def number_of(token: Token) -> Literal:
     return Literal(float(digits), pa.float64(), at=token.at)
 
 
-def negated_number(literal: Literal, at: int) -> Literal:
-    """Negate a number; the minus is at position ``at``."""
-    value = -literal.value
-    if not isinstance(value, int):
-        return Literal(value, literal.type, at=at)
-    if value >= -(1 << 63):
-        return Literal(value, pa.int64(), at=at)
-    return Literal(float(value), pa.float64(), at=at)
-
-
 _MICROSECONDS: Final = pa.timestamp("us")
 _NANOSECONDS: Final = pa.timestamp("ns")
 
@@ -608,7 +598,12 @@ class _Parser:
             number = self.token.kind is Kind.NUMBER
             node = self.expression(TIMES)
             if number and isinstance(node, tree.Literal):
-                return negated_number(node, token.at)
+                value = -node.value
+                if not isinstance(value, int):
+                    return Literal(value, node.type, at=token.at)
+                if value >= -(1 << 63):
+                    return Literal(value, pa.int64(), at=token.at)
+                return Literal(float(value), pa.float64(), at=token.at)
             return self.count(tree.Negative(node, at=token.at))
         if token.value == "+":
             return self.expression(TIMES)
@@ -788,12 +783,14 @@ def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as 
         case tree.ListOf(items):
             return f"[{', '.join(map(render, items))}]", _PRIMARY
         case tree.Compare(op, left, right):
-            return _comparison(op, left, right)
+            if op.startswith("IS"):
+                return f"{_in(left, IS)} {op} {_in(right, OR)}", _UNORDERED
+            return f"{_in(left, EQUAL)} {op} {_in(right, EQUAL + 1)}", EQUAL
         case tree.Arithmetic(op, left, right):
             binding = _BINDING[op]
             return f"{_in(left, binding)} {op} {_in(right, binding + 1)}", binding
         case tree.Negative(operand):
-            bare = isinstance(operand, Literal) and not _is_negative(operand)
+            bare = isinstance(operand, Literal) and not render(operand).startswith("-")
             inner = f"({render(operand)})" if bare else _in(operand, TIMES + 1)
             return f"- {inner}" if inner.startswith("-") else f"-{inner}", TIMES
         case tree.And(operands):
@@ -835,12 +832,6 @@ def _not(negated: bool) -> str:  # noqa: FBT001  # the word itself
     return "NOT " if negated else ""
 
 
-def _comparison(op: str, left: Node, right: Node) -> tuple[str, int]:
-    if op.startswith("IS"):
-        return f"{_in(left, IS)} {op} {_in(right, OR)}", _UNORDERED
-    return f"{_in(left, EQUAL)} {op} {_in(right, EQUAL + 1)}", EQUAL
-
-
 def _like(node: tree.Like) -> tuple[str, int]:
     word = "ILIKE" if node.ignore_case else "LIKE"
     escape = "" if node.escape == "\\" else f" ESCAPE {_quoted(node.escape)}"
@@ -867,10 +858,6 @@ def _listed(items: Sequence[Node]) -> Iterable[str]:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _is_negative(literal: Literal) -> bool:
-    return render(literal).startswith("-")
 
 
 def _literal(node: Literal) -> tuple[str, int]:

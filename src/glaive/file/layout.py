@@ -574,7 +574,9 @@ def _of_layout(node: EncodingNode, count: int) -> list[str] | None:
     if node.name == "blob_layout":
         return _of_layout(_inside(node, "inner_layout"), count)
     if node.name == "PlanarLayout":
-        return _of_planes(_inside(node, "structure"), _inside(node, "values"), count)
+        kinds = _of_value_plane(_inside(node, "values"))
+        rest = "structure" if _inside(node, "structure").name == "sparse" else "repetition index"
+        return kinds + [rest] * (count - len(kinds))
     if node.name == "constant_layout":
         levels = ["repetition levels", "definition levels"]
         return levels if count in (0, len(levels)) else ["value", *levels]
@@ -584,12 +586,6 @@ def _of_layout(node: EncodingNode, count: int) -> list[str] | None:
         index = ["repetition index"] if node.settings.get("repetition_index_depth") else []
         return _chunked(node) + index
     return None
-
-
-def _of_planes(structure: EncodingNode, values: EncodingNode, count: int) -> list[str]:
-    kinds = _of_value_plane(values)
-    rest = "structure" if structure.name == "sparse" else "repetition index"
-    return kinds + [rest] * (count - len(kinds))
 
 
 def _of_value_plane(values: EncodingNode) -> list[str]:

@@ -658,7 +658,9 @@ class PageWriter:
         else:
             block = None if pa.types.is_nested(kind) else block_from_array(array)
             if isinstance(block, Variable):
-                self._write_strings(field, block, bounds)
+                text, offsets = encode_var_binary(block, self.sink.pad())
+                self.sink.write([text])
+                self._put(field, offsets, bounds[:-1] * 8, np.diff(bounds))
             else:
                 self._write_plain(field, array, bounds)
 
@@ -674,11 +676,6 @@ class PageWriter:
         first, last = int(ends[0]), int(ends[-1])
         items = array.values.slice(first, last - first)
         self.write(field.children[0], items, ends[bounds].astype(np.int64) - first)
-
-    def _write_strings(self, field: Field, block: Variable, bounds: Int64s) -> None:
-        text, offsets = encode_var_binary(block, self.sink.pad())
-        self.sink.write([text])
-        self._put(field, offsets, bounds[:-1] * 8, np.diff(bounds))
 
     def _write_plain(self, field: Field, array: Any, bounds: Int64s) -> None:
         items = 1

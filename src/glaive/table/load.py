@@ -372,7 +372,7 @@ def load_manifest(
             found=f"{manifest.version}",
             where=manifest.where,
         )
-    _complete_rows(store, manifest)
+    manifest.read_rows = partial(_complete, store)
     if keep:
         cache.keep([data], manifest, seen)
     return manifest
@@ -490,8 +490,8 @@ def _totals(manifest: Manifest) -> dict[str, str]:
     return {name: str(value) for name, value in totals.items()}
 
 
-def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
-    """Let the manifest read missing row counts from the data files when they are needed.
+def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutline:
+    """Return the message with the row counts of all fragments that have a data file.
 
     Releases up to 0.7 stored them in the files only. Later releases, until manifests recorded their
     writer, stored live rows instead of physical rows for a fragment with a deletion file. See
@@ -499,11 +499,6 @@ def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
 
     Makes one request per fragment with an unknown row count.
     """
-    manifest.read_rows = partial(_complete, store)
-
-
-def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutline:
-    """Return the message with the row counts of all fragments that have a data file."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
     for position in manifest.stated.unknown_rows.tolist():

@@ -251,7 +251,10 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     with suppress(ValueError, RecursionError):  # an error of JSON has the whole text
         content = json.loads(data)
     if not isinstance(content, dict):
-        raise _no_ref(kind, "a JSON object", data, where)
+        # Without the bytes of another file: a symlink may lead to secrets.
+        found = f"{len(data)} bytes of something else"
+        what = f"file of a {kind}"
+        raise CorruptFileError(what, expected="a JSON object", found=found, where=where)
     if rb"\u" in data:  # may be an unpaired surrogate
         halves = _HALF.search(json.dumps(content, ensure_ascii=False))
         if halves is not None:
@@ -262,12 +265,6 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
                 where=where,
             )
     return content
-
-
-def _no_ref(kind: str, expected: str, data: bytes, where: str) -> CorruptFileError:
-    """Return the error for another file, without its bytes: a symlink may lead to secrets."""
-    found = f"{len(data)} bytes of something else"
-    return CorruptFileError(f"file of a {kind}", expected=expected, found=found, where=where)
 
 
 def required_integer(content: Mapping[str, Any], key: str, where: str) -> int:
@@ -287,7 +284,7 @@ def metadata_of(content: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def damaged(subject: str, expected: str, found: object, where: str) -> CorruptFileError:
-    """Return the error for a damaged ref, without its values, for the reason in ``_no_ref``."""
+    """Return the error for a damaged ref, without its values: a symlink may lead to secrets."""
     return CorruptFileError(subject, expected=expected, found=_kind_of(found), where=where)
 
 

@@ -38,4 +38,4 @@ def test_partitions_of_other_numbers_than_offsets_are_damage(
     store.put(f"{segment.folder}/index.idx", [raw])
     out = SegmentWriter(store, FormatVersion(2, 1))
     with pytest.raises(CorruptFileError, match="partitions of an index"):
-        remap_legacy(segment, "index.idx", AddressMap({}), out)
+        remap_legacy(segment, AddressMap({}), out)

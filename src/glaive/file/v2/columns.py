@@ -760,17 +760,12 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[Resolv
     for slots, wide in zip(shape, node.wide[::-1], strict=False):
         offsets = None
         if slots.offsets is not None:
-            offsets = _offsets(slots.offsets, where, wide=wide)
+            if not wide and slots.offsets.dtype.itemsize > 4 and slots.offsets[-1] > MAX_OFFSET:
+                count = int(slots.offsets[-1])
+                raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
+            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32, copy=False))
         done.append(ResolvedLayer(slots.count, slots.validity, slots.null_count, offsets))
     return done
-
-
-def _offsets(offsets: Any, where: Where, *, wide: bool) -> pa.Buffer:
-    """Return offsets of lists with the width that the type has."""
-    if not wide and offsets.dtype.itemsize > 4 and offsets[-1] > MAX_OFFSET:
-        count = int(offsets[-1])
-        raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
-    return as_buffer(offsets.astype(np.int64 if wide else np.int32, copy=False))
 
 
 def _from_levels(

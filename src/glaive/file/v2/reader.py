@@ -225,15 +225,12 @@ class FieldColumns(BoundField):
             resolve: Any = partial(self._resolve_page, at, proportion)
             pages = [and_then(leaf, partial(resolve, count)) for count, leaf in parts(column)]
             steps.append(join(pages, list))
-        return join(steps, partial(self._finish_leaves, rows))
+        return join(steps, lambda leaves: unshred_pages(self.node, leaves, rows, self._where))
 
     def _resolve_page(self, at: int, proportion: Proportion, rows: int, leaf: Leaf) -> Resolved:
         resolved = resolve_page(self._known_shapes, at, leaf, rows, self._where)
         proportion.count(resolved.nbytes, rows)
         return resolved
-
-    def _finish_leaves(self, rows: int, leaves: Sequence[Sequence[Resolved] | None]) -> pa.Array:
-        return unshred_pages(self.node, leaves, rows, self._where)
 
     @property
     def segments(self) -> Sequence[int]:

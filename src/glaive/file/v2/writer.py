@@ -915,9 +915,7 @@ def _wire_fields(schema: LanceSchema) -> Any:
     return file_pb2.Schema(fields=schema.to_wire())
 
 
-@lru_cache(maxsize=1024)
-def _sealed(url: str, layout: bytes) -> bytes:
-    return seal(url, layout)
+_sealed = lru_cache(maxsize=1024)(seal)
 
 
 def _plain(buffer: Any) -> Any:

@@ -135,7 +135,10 @@ class KeySets:
         present, order = sort_keys(keys[nulls:]), None
         if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
             # pylance up to 10 writes keys in the order of a hash table.
-            order = _ascending(keys)
+            is_null = np.asarray(keys.is_null())
+            known = np.flatnonzero(~is_null)
+            by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
+            order = np.concatenate((np.flatnonzero(is_null), known[by_key]))
             at: Any = pa.array(order)
             keys = keys.take(at)
             sets = None if sets is None else sets.take(at)
@@ -261,14 +264,6 @@ class KeySets:
             size += sets.nbytes
             self.file.check_decoded(size, "sets of rows")
             yield KeyBatch(self.keys[start:stop], sets)
-
-
-def _ascending(keys: Any) -> Int64s:
-    """Return the order that sorts keys, null first."""
-    is_null = np.asarray(keys.is_null())
-    known = np.flatnonzero(~is_null)
-    by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
-    return np.concatenate((np.flatnonzero(is_null), known[by_key]))
 
 
 _BATCH_KEYS = 1 << 16

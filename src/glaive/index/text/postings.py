@@ -20,7 +20,7 @@ from glaive.index.segment import IndexFile, batches
 from glaive.index.text.text_format import ELEMENT, PostingLayout
 from glaive.index.text.tokens import token_columns
 from glaive.kernels.text_search import decode_lists, decode_positions
-from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, UInt64s, as_array, as_buffer
+from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, as_array, as_buffer
 
 # --- Bit-packed blocks of 128 or 256 integers in 4 or 8 lanes ---------------------------
 # Specification: "Numbers" in ``docs/format/text-indices.md``.
@@ -53,16 +53,12 @@ def unpack(data: UInt8s, starts: Int64s, bits: Int64s, lanes: int) -> Int64s:
             blocks = np.flatnonzero(bits == width)
             at = starts[blocks][:, None] + np.arange(width * lanes * 4)
             words = data[at].view("<u4").reshape(len(blocks), width, lanes).astype(np.uint64)
-            values[blocks] = _from_words(words, width)
+            first = np.arange(LANE) * width
+            word, shift = first // 32, (first % 32).astype(np.uint64)[:, None]
+            following = np.minimum(word + 1, width - 1)
+            both = words[:, word] | words[:, following] << np.uint64(32)
+            values[blocks] = (both >> shift) & np.uint64((1 << width) - 1)
     return values.reshape(len(starts), LANE * lanes)
-
-
-def _from_words(words: UInt64s, width: int) -> NDArray[Any]:
-    first = np.arange(LANE) * width
-    word, shift = first // 32, (first % 32).astype(np.uint64)[:, None]
-    following = np.minimum(word + 1, width - 1)
-    both = words[:, word] | words[:, following] << np.uint64(32)
-    return (both >> shift) & np.uint64((1 << width) - 1)
 
 
 def pack(values: Int64s, bits: Int64s, data: UInt8s, starts: Int64s, lanes: int) -> None:
@@ -500,13 +496,9 @@ def _words(values: Int64s) -> UInt8s:
     return values.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
-def _corrupt_positions(found: str, where: object) -> CorruptFileError:
-    return CorruptFileError("positions of an index", expected="blocks", found=found, where=where)
-
-
 def _check_positions(condition: object, found: str, where: object) -> None:
     if not condition:
-        raise _corrupt_positions(found, where)
+        raise CorruptFileError("positions of an index", expected="blocks", found=found, where=where)
 
 
 # --- Impacts: the best pairs of frequency and length per block, which bound scores ------

@@ -381,11 +381,6 @@ class TextFormat:
         """Encoding of postings."""
         return PostingLayout(self.params.block_size, fixed_tail=self.version == 1)
 
-    @property
-    def shares_positions(self) -> bool:
-        """Whether the positions of a list are one stream, instead of a stream per document."""
-        return self.version > 1
-
     def options(self) -> dict[str, Any]:
         """Return options that build an index like this one."""
         names = [name for name in TextParams.__slots__ if name != "lance_tokenizer"]
@@ -446,7 +441,7 @@ class TextFormat:
             _present("_length", pa.uint32()),
             _present("_impacts", _LISTS),
         ]
-        if self.params.with_position and self.shares_positions:
+        if self.params.with_position and self.version > 1:  # one stream for a list
             fields.append(_present("_compressed_position", pa.large_binary()))
             fields.append(_present("_position_block_offset", pa.list_(pa.uint32())))
         elif self.params.with_position:

@@ -729,11 +729,6 @@ def _packed_halves(codes: UInt8s) -> UInt8s:
 _BLOCK = 64
 
 
-def blocked_width(dimension: int, bits: int) -> int:
-    """Return the bytes of a vector's extended codes."""
-    return -(-dimension // _BLOCK) * bits * 8
-
-
 def to_blocked(codes: UInt8s, bits: int) -> UInt8s:
     """Arrange codes of ``bits`` bits, one byte each, as files store them.
 
@@ -859,7 +854,7 @@ class RabitCoder(Coder):
         fields: list[Any] = [pa.field(SIGNS, pa.list_(octets, dimension // 8))]
         fields += [pa.field(name, pa.float32()) for name in _FACTORS]
         if self.bits > 1:
-            width = blocked_width(dimension, self.bits - 1)
+            width = -(-dimension // _BLOCK) * (self.bits - 1) * 8
             fields.append(pa.field(EXTRA, pa.list_(octets, width)))
             fields += [pa.field(name, pa.float32()) for name in _EXTRA_FACTORS]
         return fields

@@ -635,26 +635,26 @@ _BATCH_BYTES = 64 << 20
 
 
 def remap_vector_index(
-    segment: Segment, index_name: str, codes_name: str, address_map: AddressMap, out: SegmentWriter
+    segment: Segment, address_map: AddressMap, out: SegmentWriter
 ) -> RebuiltSegment | None:
     """Remove deleted rows, and keep the model. See :meth:`IndexKind.remap`."""
-    if not segment.has(codes_name):
-        return remap_legacy(segment, index_name, address_map, out)
-    storage = Storage(segment.open(codes_name))
+    if not segment.has(CODES):
+        return remap_legacy(segment, address_map, out)
+    storage = Storage(segment.open(CODES))
     if storage.details.get("layered"):
         return None
     stored = storage.file.read([ADDRESSES])[ADDRESSES]
     storage.file.check_present(stored)
     new_addresses, kept = address_map.apply(stored.to_numpy().astype(np.uint64, copy=False))
-    index = segment.open(index_name)
+    index = segment.open(INDEX)
     if GRAPHS in index.metadata and storage.column == SIGNS:
         return None
     if GRAPHS not in index.metadata:
-        out.copy(segment, index_name)
-        _write_codes(storage, new_addresses, kept, out, None, codes_name)
+        out.copy(segment, INDEX)
+        _write_codes(storage, new_addresses, kept, out, None)
         return RebuiltSegment()
-    graphs = _GraphWriter(index, storage, out, index_name)
-    _write_codes(storage, new_addresses, kept, out, graphs, codes_name)
+    graphs = _GraphWriter(index, storage, out)
+    _write_codes(storage, new_addresses, kept, out, graphs)
     graphs.finish()
     return RebuiltSegment()
 
@@ -665,11 +665,10 @@ def _write_codes(
     kept: Flags,
     out: SegmentWriter,
     graphs: _GraphWriter | None,
-    codes_name: str,
 ) -> None:
     """Write the file of codes, and pass the flags of kept rows to the graphs."""
     surviving = storage.partitions.without(kept)
-    file = out.create(codes_name, storage.schema)
+    file = out.create(CODES, storage.schema)
     file.add_metadata({MODEL: str(file.add_buffer(surviving.encoded()))})
     _copy_buffers(storage, file)
     empty = True
@@ -712,11 +711,9 @@ def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
 class _GraphWriter:
     """Rebuilds graphs, partition by partition."""
 
-    def __init__(
-        self, index: IndexFile, storage: Storage, out: SegmentWriter, index_name: str
-    ) -> None:
+    def __init__(self, index: IndexFile, storage: Storage, out: SegmentWriter) -> None:
         self._graphs = Graphs(index, len(storage.partitions))
-        self._storage, self._out, self._index_name = storage, out, index_name
+        self._storage, self._out = storage, out
         self._opened: tuple[Codes, Metric, NDArray[Any]] | None = None
         self._headers: list[str] = []
         self._rows: list[pa.Table] = []
@@ -761,7 +758,7 @@ class _GraphWriter:
         bounds = np.cumsum([0, *(len(row) for row in self._rows)])
         partitions: Partitions = self._graphs.partitions.with_bounds(bounds)
         self._out.write(
-            self._index_name,
+            INDEX,
             pa.concat_tables(self._rows) if self._rows else self._graphs.file.read(NODE_COLUMNS),
             metadata={
                 **self._graphs.file.metadata,

@@ -21,6 +21,7 @@ from glaive.format.wire import parse
 from glaive.index.protocol import OpenedIndex, RebuiltSegment
 from glaive.index.row_sets import AddressMap, RowNumbers
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.vector import CODES, INDEX
 from glaive.index.vector.codes import (
     Codes,
     PlainCodes,
@@ -453,11 +454,9 @@ class LegacyFile:
         return (index if stages == ["ivf", "pq"] else None), position
 
 
-def remap_legacy(
-    segment: Segment, name: str, address_map: AddressMap, out: SegmentWriter
-) -> RebuiltSegment:
+def remap_legacy(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> RebuiltSegment:
     """Remove deleted rows from the partitions of an IVF-PQ index."""
-    file = LegacyFile(segment, name)
+    file = LegacyFile(segment, INDEX)
     parts: list[UInt8s] = []
     lengths = file.lengths.copy()
     for at in range(len(lengths)):
@@ -474,13 +473,13 @@ def remap_legacy(
     position = int(ends[-1]) if len(ends) else 0
     tail = _TAIL.pack(position, *_VERSION, b"LANC")
     body = np.concatenate(parts).tobytes() if parts else b""
-    out.put(name, [body, _LENGTH.pack(len(message)), message, tail])
+    out.put(INDEX, [body, _LENGTH.pack(len(message)), message, tail])
     return RebuiltSegment()
 
 
-def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
+def legacy_options(segment: Segment) -> dict[str, Any]:
     """Return the options of ``create_index`` that build an index like an old index again."""
-    file = LegacyFile(segment, name)
+    file = LegacyFile(segment, INDEX)
     return {
         "index_type": "IVF_PQ",
         "metric": file.metric,
@@ -489,9 +488,9 @@ def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
     }
 
 
-def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
+def open_legacy(segment: Segment) -> OpenedVectorIndex:
     """Open an old index; glaive reads its file whole. Raise as :class:`LegacyFile` does."""
-    file = LegacyFile(segment, name)
+    file = LegacyFile(segment, INDEX)
     ivf, pq = file.ivf, file.pq
     dimension = int(pq.dimension)
     known = pq.num_bits in (4, 8) and 0 < dimension <= MAX_WIDTH and pq.num_sub_vectors > 0
@@ -533,7 +532,7 @@ def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path
 # Specification: "Files" in ``docs/format/vector-indices.md``.
 
 
-def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> OpenedVectorIndex:
+def open_vector_index(segment: Segment) -> OpenedVectorIndex:
     """Read what every search of a segment needs.
 
     Raises
@@ -543,10 +542,10 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     CorruptFileError, DataFileMissingError, NotLanceError
         A file is damaged or missing.
     """
-    if not segment.has(codes_name):
-        return open_legacy(segment, index_name)
-    storage = Storage(segment.open(codes_name))
-    index = segment.open(index_name)
+    if not segment.has(CODES):
+        return open_legacy(segment)
+    storage = Storage(segment.open(CODES))
+    index = segment.open(INDEX)
     codes, metric, centroids = open_codes(storage, index)
     graphs = Graphs(index, len(storage.partitions)) if GRAPHS in index.metadata else None
     return OpenedVectorIndex(segment, metric, centroids, storage.partitions, codes, graphs=graphs)

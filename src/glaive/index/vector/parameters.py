@@ -668,7 +668,15 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
             start, end = model_bounds(parameters, sample)
             return ScalarCoder(column.dimension, start, end, dot=column.metric == "dot")
         case "PQ":
-            return _product_coder(parameters, centroids, sample)
+            codebook = parameters.codebook
+            if codebook is None:
+                codebook = model_codebook(parameters, centroids, sample)
+            return ProductCoder(
+                codebook,
+                parameters.num_bits,
+                residual=parameters.column.metric != "dot",
+                by_column=parameters.transposed,
+            )
         case "RQ":
             rotation = Rotation.random(parameters.rotation, column.dimension)
             if parameters.signs is not None:
@@ -679,20 +687,6 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
             )
         case _:
             return PlainCoder(column)
-
-
-def _product_coder(
-    parameters: VectorParameters, centroids: NDArray[Any], sample: Float32s
-) -> ProductCoder:
-    codebook = parameters.codebook
-    if codebook is None:
-        codebook = model_codebook(parameters, centroids, sample)
-    return ProductCoder(
-        codebook,
-        parameters.num_bits,
-        residual=parameters.column.metric != "dot",
-        by_column=parameters.transposed,
-    )
 
 
 def train_residuals(

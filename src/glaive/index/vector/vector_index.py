@@ -35,7 +35,7 @@ class VectorIndex(IndexKind):
         """Read centroids, and the codebook, bounds or rotation of the codes."""
         from glaive.index.vector.opened import open_vector_index
 
-        return open_vector_index(segment, INDEX, CODES)
+        return open_vector_index(segment)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
@@ -43,7 +43,7 @@ class VectorIndex(IndexKind):
         """Remove deleted rows from their partitions and graphs; the model stays the same."""
         from glaive.index.vector.index_writer import remap_vector_index
 
-        return remap_vector_index(segment, INDEX, CODES, address_map, out)
+        return remap_vector_index(segment, address_map, out)
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
@@ -69,7 +69,7 @@ class VectorIndex(IndexKind):
         if not segment.has(CODES):
             from glaive.index.vector.opened import legacy_options
 
-            return legacy_options(segment, INDEX)
+            return legacy_options(segment)
         from glaive.index.vector.index_writer import StoredIndex
 
         return StoredIndex(segment).options()
