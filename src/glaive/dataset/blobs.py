@@ -46,6 +46,10 @@ def blob_field(
 
     Parameters
     ----------
+    name
+        Name of the column.
+    nullable
+        Whether values may be null.
     inline_size_threshold
         Store values of up to this many bytes in the data file; default: 64 KiB.
     dedicated_size_threshold

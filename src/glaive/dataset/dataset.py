@@ -1051,8 +1051,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         return describe_indices(self.snapshot)
 
     def list_indices(self) -> list[dict[str, Any]]:
-        """Return a dictionary per segment: ``name``, ``type``, ``uuid``, ``fields``, ``version``,
-        ``fragment_ids`` and ``base_id``. Deprecated: use :meth:`describe_indices`.
+        """Return a dictionary per index segment. Deprecated: use :meth:`describe_indices`.
+
+        Returns
+        -------
+        list of dict
+            ``name``, ``type``, ``uuid``, ``fields``, ``version``, ``fragment_ids`` and ``base_id``.
         """
         from glaive.dataset.indexing.describe import list_segments
 
@@ -1075,9 +1079,16 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
         """Map addresses of rows that compactions moved to the new addresses.
 
-        Uses the stored remapping table. Addresses of deleted rows become null; addresses that the
-        table lacks stay. Returns ``None`` if the version has no such table: only compactions with
-        ``defer_index_remap`` store one.
+        Parameters
+        ----------
+        addrs
+            Row addresses, ``uint64``.
+
+        Returns
+        -------
+        pyarrow.Array
+            Addresses of deleted rows are null; addresses that the stored table lacks stay. ``None``
+            if the version has no table: only compactions with ``defer_index_remap`` store one.
         """
         from glaive.dataset.indexing.describe import remapped
 
@@ -1283,6 +1294,11 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
         """Write one segment with the rows of others; commit it later.
 
+        Parameters
+        ----------
+        segments
+            Segments of one kind and column that cover different fragments.
+
         Raises
         ------
         OptionError
@@ -1300,6 +1316,15 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         """Commit segments as one index; move this object to the new version and return it.
 
         Segments that the index already has stay, unless the new ones cover their fragments.
+
+        Parameters
+        ----------
+        index_name
+            Name of the index.
+        column
+            Path of the indexed column.
+        segments
+            Segments that were written without a commit.
 
         Raises
         ------
@@ -1886,9 +1911,17 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         include_files: bool = False,
         max_files: int = 1000,
     ) -> CleanupExplanation:
-        """Return what :meth:`cleanup_old_versions` would delete.
+        """Return what :meth:`cleanup_old_versions` would delete, which documents the other
+        parameters.
 
-        ``delete_rate_limit`` is ignored. Files are listed if ``include_files`` is set.
+        Parameters
+        ----------
+        delete_rate_limit
+            Ignored.
+        include_files
+            List the files.
+        max_files
+            Maximum number of listed files.
         """
         from glaive.dataset.cleanup import explain
         from glaive.table.cleanup import CleanupPolicy
@@ -1932,8 +1965,12 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     # ------------------------------------------------------------ files
 
     def all_files(self) -> pa.RecordBatchReader:
-        """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
-        ``last_modified`` (UTC). Base paths are left out.
+        """Stream the files below the root; base paths are left out.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            Columns ``base_uri``, ``path``, ``size_bytes`` and ``last_modified`` (UTC).
         """
         from glaive.dataset.cleanup import all_files
 

@@ -410,8 +410,9 @@ class LanceFragment(FragmentChanges):
         return [DataFile.of(file) for file in self._stored.files]
 
     def deletion_file(self) -> str | None:
-        """Return the path of the deletion file within the dataset; ``None`` if all rows
-        are live.
+        """Return the path of the deletion file within the dataset, or ``None``.
+
+        It is ``None`` if all rows are live.
         """
         file = self._stored.deletion_file
         if file is None:
@@ -421,7 +422,13 @@ class LanceFragment(FragmentChanges):
         )
 
     def count_rows(self, filter: object = None) -> int:
-        """Count live rows: from the manifest alone, or by a scan with a filter."""
+        """Count live rows: from the manifest alone, or by a scan with a filter.
+
+        Parameters
+        ----------
+        filter
+            Condition on the rows to count, as for :meth:`glaive.LanceDataset.to_table`.
+        """
         if filter is None and self._views.snapshot.has_ascending_ids:
             return self._live()
         return self.scanner(filter=filter).count_rows()
@@ -486,7 +493,13 @@ class LanceFragment(FragmentChanges):
 
     @shows(HeadKeywords, ScanOptions, leave_out=["limit"])
     def head(self, num_rows: int, **options: Unpack[HeadKeywords]) -> pa.Table:
-        """Return the first live rows."""
+        """Return the first live rows.
+
+        Parameters
+        ----------
+        num_rows
+            Maximum number of rows.
+        """
         return self.to_table(limit=num_rows, **options)
 
     def take(
@@ -495,6 +508,18 @@ class LanceFragment(FragmentChanges):
         """Return rows by position among the live rows of this fragment, in the order given.
 
         Blob columns are returned as bytes, as in pylance.
+
+        Parameters
+        ----------
+        indices
+            Positions from 0 to :meth:`count_rows` - 1. They may repeat.
+        columns
+            Column paths, or a mapping of names to SQL expressions; default: all columns.
+
+        Raises
+        ------
+        RowIndexError
+            A position is out of range.
         """
         live = self._live()
         rows = positions(indices, live)
@@ -513,7 +538,15 @@ class LanceFragment(FragmentChanges):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         with_row_address: bool | None = None,
     ) -> FragmentSession:
-        """Prepare repeated takes of the same columns, optionally with ``_rowaddr``."""
+        """Prepare repeated takes of the same columns.
+
+        Parameters
+        ----------
+        columns
+            Column paths, or a mapping of names to SQL expressions; default: all columns.
+        with_row_address
+            Append the column ``_rowaddr``.
+        """
         wanted = column_names(columns, pruning=True)
         if with_row_address:
             names = self.schema.names if wanted is None else list(wanted)

@@ -128,6 +128,8 @@ def read(
 
     Parameters
     ----------
+    spark
+        A Spark session.
     columns
         The columns of the frame, in this order; default: all. A mapping has names and
         expressions: ``{"total": "price * amount"}``. Specify the needed columns: Spark reads all
@@ -257,6 +259,8 @@ def register_view(
 
     Parameters
     ----------
+    spark
+        A Spark session.
     name
         Name of the view; an existing one is replaced.
     **options
@@ -336,6 +340,10 @@ def read_changes(  # noqa: PLR0913  # one keyword for each option
 
     Parameters
     ----------
+    spark
+        A Spark session.
+    uri
+        Path or URI of the dataset.
     start_version, end_version
         The first and the last version whose changes are read, both included. The default of
         ``end_version`` is the newest version at the time of this call.
@@ -408,6 +416,8 @@ def catalog(
 
     Parameters
     ----------
+    spark
+        A Spark session.
     namespace_client
         A catalogue, such as ``glaive.namespace.connect("dir", {"root": "shop"})``.
     namespace

@@ -253,6 +253,8 @@ def write(
 
     Parameters
     ----------
+    frame
+        The rows to write.
     mode
         ``errorifexists`` raises if the dataset exists, even if another writer creates it meanwhile.
         ``ignore`` keeps a dataset that exists. ``append`` adds rows, matching columns by name.

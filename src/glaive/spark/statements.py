@@ -31,6 +31,8 @@ def sql(
 
     Parameters
     ----------
+    spark
+        A Spark session.
     query
         A query in Spark's SQL, or a statement such as ``MERGE INTO``. ``lance.`/data/f.lance` ``
         means the dataset of a path. All other names are Spark's views and tables.

@@ -191,13 +191,25 @@ class MergeInsertBuilder:
         return self._set(delete_by_source=True, by_source_condition=expr)
 
     def conflict_retries(self, max_retries: int) -> Self:
-        """Set how often to retry after another writer changed the same rows; default: 10."""
+        """Set how often to retry after another writer changed the same rows.
+
+        Parameters
+        ----------
+        max_retries
+            Number of retries; default: 10.
+        """
         check_retries(max_retries, self._timeout)
         self._retries = max_retries
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
-        """Set how long to retry; default: 30 seconds."""
+        """Set how long to retry.
+
+        Parameters
+        ----------
+        timeout
+            Time from the first attempt; default: 30 seconds.
+        """
         check_retries(self._retries, timeout)
         self._timeout = timeout
         return self
@@ -219,41 +231,69 @@ class MergeInsertBuilder:
         return self
 
     def use_index(self, use_index: bool) -> Self:
-        """Choose whether to search scalar indices of the key columns; default: True.
+        """Choose whether to search scalar indices of the key columns.
 
-        glaive searches an index for few keys, if it estimates that a scan of the columns is slower.
+        Parameters
+        ----------
+        use_index
+            ``True`` (the default) searches an index for few keys, if glaive estimates that a scan
+            of the columns is slower. ``False`` always scans.
         """
         return self._set(use_index=SWITCH.check("use_index", use_index))
 
     def write_mode(self, mode: WriteMode) -> Self:
-        """Choose to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
+        """Choose to rewrite updated rows or columns.
 
-        ``rewrite_columns`` rewrites the source's columns in place, for every fragment with matched
-        rows. The source must lack some column, and the only clause must be an update.
-        ``auto`` rewrites rows.
+        Parameters
+        ----------
+        mode
+            ``rewrite_rows`` rewrites updated rows, as ``auto`` does. ``rewrite_columns`` rewrites
+            the source's columns in place, for every fragment with matched rows. The source must
+            lack some column, and the only clause must be an update.
         """
         return self._set(mode=one_of(*get_args(WriteMode)).check("Invalid write_mode", mode))
 
     def data_storage_version(self, version: str) -> Self:
-        """Set the format of the new files; default: the format of the dataset."""
+        """Set the format of the new files.
+
+        Parameters
+        ----------
+        version
+            A version such as ``"2.1"``; default: the format of the dataset.
+        """
         return self._set(data_storage_version=resolve_version(version))
 
     def target_bases(self, bases: Iterable[str]) -> Self:
-        """Write new files to these base paths in turn: names, paths, or the dataset's URI.
+        """Write new files to these base paths in turn.
 
         Deletion files and files that replace columns go to the dataset's root.
+
+        Parameters
+        ----------
+        bases
+            Names or paths of base paths, or the dataset's URI.
         """
         return self._set(target_bases=tuple(bases))
 
     def target_all_bases(self, include_primary: bool = True) -> Self:
-        """Write new files to all base paths in turn, the dataset's own root first."""
+        """Write new files to all base paths in turn.
+
+        Parameters
+        ----------
+        include_primary
+            Write to the dataset's own root as well, first.
+        """
         return self._set(target_bases=None, primary_base=include_primary)
 
     def transaction_properties(self, properties: Mapping[str, str]) -> Self:
         """Set entries to record with the commit, as for ``write_dataset``.
 
-        ``glaive.txn.app`` names an application, and ``glaive.txn.version`` is a number. The merge
-        is skipped if the dataset has recorded this number of the application, or a higher number.
+        Parameters
+        ----------
+        properties
+            Strings by key. ``glaive.txn.app`` names an application, and ``glaive.txn.version`` is a
+            number. The merge is skipped if the dataset has recorded this number of the application,
+            or a higher number.
         """
         self._properties = string_map("transaction_properties", properties)
         return self
@@ -333,7 +373,20 @@ class MergeInsertBuilder:
     def execute_uncommitted(
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
-        """Write the files; return the transaction for ``LanceDataset.commit`` and the counts."""
+        """Write the files without a commit.
+
+        Parameters
+        ----------
+        data_obj
+            Source rows, as for :meth:`execute`.
+        schema
+            Schema of the source, if ``data_obj`` has none.
+
+        Returns
+        -------
+        tuple
+            The transaction for ``LanceDataset.commit``, and the counts.
+        """
         from glaive.dataset.lance_operation import public_operation
         from glaive.dataset.transactions import Transaction
 
@@ -365,6 +418,13 @@ class MergeInsertBuilder:
         """Run the merge up to its commit and report its steps with rows, bytes and times.
 
         ``cleanup_old_versions`` removes the files it writes.
+
+        Parameters
+        ----------
+        data_obj
+            Source rows, as for :meth:`execute`.
+        schema
+            Schema of the source, if ``data_obj`` has none.
         """
         with self._read(data_obj, schema) as source:
             return analyze(self._dataset.opened, self._clauses, source)

@@ -307,6 +307,11 @@ class TableMaintenance(TableHandle):
     def restoreToVersion(self, version: int) -> int:
         """Commit an older version as the newest one, and return its new number.
 
+        Parameters
+        ----------
+        version
+            Number of the older version.
+
         Raises
         ------
         VersionNotFoundError
@@ -333,7 +338,14 @@ class TableMaintenance(TableHandle):
         return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
 
     def createTag(self, name: str, version: int | None = None) -> None:
-        """Name a version, by default the newest. Clean-up keeps tagged versions.
+        """Name a version. Clean-up keeps tagged versions.
+
+        Parameters
+        ----------
+        name
+            Name of the new tag: letters, digits, ``.``, ``-`` and ``_``.
+        version
+            Number of the version; default: the newest.
 
         Raises
         ------
@@ -346,6 +358,11 @@ class TableMaintenance(TableHandle):
     def deleteTag(self, name: str) -> None:
         """Remove a tag; the version stays until clean-up.
 
+        Parameters
+        ----------
+        name
+            Name of the tag.
+
         Raises
         ------
         RefNotFoundError
@@ -354,7 +371,14 @@ class TableMaintenance(TableHandle):
         self._latest().tags.delete(name)
 
     def createBranch(self, name: str, version: int | None = None) -> Self:
-        """Start a branch from a version, by default the newest, and return its table.
+        """Start a branch from a version, and return its table.
+
+        Parameters
+        ----------
+        name
+            Name of the new branch.
+        version
+            Number of the version; default: the newest.
 
         Raises
         ------
@@ -365,6 +389,11 @@ class TableMaintenance(TableHandle):
 
     def forBranch(self, name: str) -> Self:
         """Return the table on a branch.
+
+        Parameters
+        ----------
+        name
+            Name of the branch.
 
         Raises
         ------
@@ -417,6 +446,13 @@ class TableMaintenance(TableHandle):
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
         """Create a table that refers to the files of a version of this table, instead of a copy.
+
+        Parameters
+        ----------
+        target
+            Path or URI of the new table.
+        version
+            Number of the version; default: the newest.
 
         Raises
         ------
@@ -586,6 +622,11 @@ class TableIndices(TableHandle):
 
     def dropIndex(self, name: str) -> int:
         """Remove an index, and return the new version.
+
+        Parameters
+        ----------
+        name
+            Name of the index.
 
         Raises
         ------

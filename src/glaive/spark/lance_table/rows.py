@@ -251,7 +251,19 @@ class TableRows(TableHandle):
     ) -> dict[str, int]:
         """Insert the rows of a frame, and delete rows of the table with equal values in columns.
 
-        Nulls are equal to nothing. See :meth:`replaceOn`.
+        Parameters
+        ----------
+        source
+            The new rows, with all columns of the table that lack a rule.
+        columns
+            Names of the compared columns. Nulls are equal to nothing.
+        job_id
+            As for :meth:`delete`.
+
+        Returns
+        -------
+        dict
+            The counts and the version, as for :meth:`replaceOn`.
 
         Examples
         --------
@@ -511,9 +523,14 @@ class TableColumns(TableHandle):
     """The methods of ``LanceTable`` that change columns."""
 
     def dropColumns(self, *names: str) -> int:
-        """Drop columns, or members of structs (``"s.x"``), and return the new version.
+        """Drop columns, and return the new version.
 
         The values stay in the files until compaction and clean-up.
+
+        Parameters
+        ----------
+        *names
+            Paths of columns; ``"s.x"`` drops a member of a struct.
 
         Raises
         ------
@@ -527,6 +544,13 @@ class TableColumns(TableHandle):
     def renameColumn(self, name: str, new_name: str) -> int:
         """Rename a column, and return the new version. The data files stay as they are.
 
+        Parameters
+        ----------
+        name
+            Path of the column.
+        new_name
+            New name of the column, without a path.
+
         Raises
         ------
         ColumnNotFoundError, SchemaError
@@ -537,8 +561,19 @@ class TableColumns(TableHandle):
     def addConstraint(self, name: str, expression: str) -> int:
         """Add a ``CHECK`` constraint, and return the new version.
 
-        See :meth:`glaive.LanceDataset.add_constraint`. This process reads the columns of the
-        expression.
+        This process reads the columns of the expression.
+
+        Parameters
+        ----------
+        name
+            Name of the constraint.
+        expression
+            Condition on each row, as for :meth:`glaive.LanceDataset.add_constraint`.
+
+        Raises
+        ------
+        OptionError, SchemaError
+            The name is taken, or existing rows break the condition.
         """
         dataset = self._latest()
         dataset.add_constraint(name, expression)
@@ -546,6 +581,13 @@ class TableColumns(TableHandle):
 
     def dropConstraint(self, name: str, *, ignore_not_found: bool = False) -> int:
         """Remove a ``CHECK`` constraint, and return the new version.
+
+        Parameters
+        ----------
+        name
+            Name of the constraint.
+        ignore_not_found
+            Return the current version if the constraint is missing.
 
         Raises
         ------

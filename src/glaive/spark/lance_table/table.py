@@ -77,7 +77,17 @@ class LanceTable(
 
     @classmethod
     def isLanceTable(cls, spark: SparkSession, uri: str | os.PathLike[str], **storage: str) -> bool:
-        """Return whether a dataset is at a path or URI; :meth:`forPath` explains ``storage``."""
+        """Return whether a dataset is at a path or URI.
+
+        Parameters
+        ----------
+        spark
+            A Spark session.
+        uri
+            Path or URI to look at.
+        **storage
+            Storage options, as for :meth:`forPath`.
+        """
         try:
             cls.forPath(spark, uri, **storage)
         except DatasetNotFoundError:
