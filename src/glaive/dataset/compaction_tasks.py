@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -226,7 +226,7 @@ class JsonValue:
 
     def json(self) -> str:
         """Encode as JSON."""
-        return json.dumps(self.content())
+        return dumps(self.content())
 
     @classmethod
     def from_json(cls, json: str) -> Self:
@@ -237,8 +237,6 @@ class JsonValue:
         OptionError
             The string is invalid.
         """
-        from json import loads
-
         try:
             return cls.of_content(loads(json))
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

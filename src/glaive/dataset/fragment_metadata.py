@@ -7,10 +7,10 @@ the classes of :mod:`glaive.format.fragment`.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, MutableSet
 from dataclasses import asdict, replace
 from itertools import islice
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -399,7 +399,7 @@ class DeletionFile:
 
     def json(self) -> str:
         """Encode as JSON."""
-        return json.dumps(self.asdict(), separators=(",", ":"))
+        return dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, json: str) -> Self:
@@ -410,8 +410,6 @@ class DeletionFile:
         OptionError
             The string is invalid.
         """
-        from json import loads
-
         try:
             return cls(**loads(json))
         except (RecursionError, TypeError, ValueError) as error:
@@ -494,7 +492,7 @@ class _RowValues:
 
     def json(self) -> str:
         """Encode as JSON."""
-        return json.dumps(self.asdict(), separators=(",", ":"))
+        return dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, json: str) -> Self:
@@ -505,20 +503,25 @@ class _RowValues:
         OptionError
             The string is invalid.
         """
-        from json import loads
-
         try:
             values = loads(json)
         except (RecursionError, TypeError, ValueError) as error:
             raise OptionError(f"{cls.__name__}: expected JSON, found {json!r:.60}") from error
-        return cls._read(values)
+        return cls.from_dict(values)
 
     @classmethod
-    def _read(cls, values: Any) -> Self:
-        if values == cls._COLUMN:
+    def from_dict(cls, dict: Any) -> Self:  # noqa: A002  # pylance's name
+        """Decode the output of :meth:`asdict`.
+
+        Raises
+        ------
+        OptionError
+            The argument is invalid.
+        """
+        if dict == cls._COLUMN:
             return cls()
         try:
-            ((key, value),) = values.items()
+            ((key, value),) = dict.items()
             if key == cls._COLUMN:
                 return cls()
             if key == cls._INLINE and not isinstance(value, int):  # bytes(3) would be three zeros
@@ -527,7 +530,7 @@ class _RowValues:
             pass  # reported below
         raise OptionError(
             f"{cls.__name__}: expected {cls._INLINE!r} with bytes or {cls._COLUMN!r}, found "
-            f"{values!r:.60}"
+            f"{dict!r:.60}"
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared by value, and not frozen
@@ -539,17 +542,6 @@ class RowIdMeta(_RowValues):
 
     _INLINE: ClassVar[str] = "Inline"
     _COLUMN: ClassVar[str] = "Column"
-
-    @classmethod
-    def from_dict(cls, dict: Mapping[str, Any]) -> Self:  # noqa: A002  # pylance's name
-        """Decode the output of :meth:`asdict`.
-
-        Raises
-        ------
-        OptionError
-            The argument is invalid.
-        """
-        return cls._read(dict)
 
 
 @dataclass(slots=True, eq=True)
@@ -788,7 +780,7 @@ class FragmentMetadata:
             The argument is invalid.
         """
         try:
-            values = json.loads(json_data) if isinstance(json_data, str) else json_data
+            values = loads(json_data) if isinstance(json_data, str) else json_data
             deletions, ids = values.get("deletion_file"), values.get("row_id_meta")
             return FragmentMetadata(
                 id=values["id"],
@@ -813,7 +805,7 @@ def _versions(wire: bytes | None, *, in_column: bool) -> RowDatasetVersionMeta |
 
 
 def _read_versions(values: Any) -> RowDatasetVersionMeta | None:
-    return None if values is None else RowDatasetVersionMeta.from_json(json.dumps(values))
+    return None if values is None else RowDatasetVersionMeta.from_dict(values)
 
 
 def _overlay(values: Mapping[str, Any]) -> DataOverlayFile:

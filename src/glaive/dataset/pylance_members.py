@@ -108,9 +108,7 @@ class _Inner:
         """Count fragments below ``max_rows_per_group`` rows."""
         return int(self._dataset.stats.dataset_stats(max_rows_per_group)["num_small_files"])
 
-    def current_version(self) -> int:
-        """Return the number of the version."""
-        return int(self._dataset.version)
+    current_version = version
 
     def serialized_manifest(self) -> bytes:
         """Return the manifest of the version as stored."""

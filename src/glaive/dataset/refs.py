@@ -695,7 +695,7 @@ def _begin_branch(
         Versions of a branch of this name exist. While the branch is created, its ref is missing.
     """
     try:
-        return _begin(source, target, clone)
+        return begin_clone(source.store, source.manifest, target, clone)
     except DatasetExistsError as error:
         name = clone.branch_name
         raise RefExistsError(
@@ -770,7 +770,8 @@ def clone_shallow(
     """Create a dataset that refers to the files of another."""
     source = _source(dataset, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
-    manifest = _begin(source, target, _clone(source, shallow=True))
+    clone = _clone(source, shallow=True)
+    manifest = begin_clone(source.store, source.manifest, target, clone)
     # Cloning a dataset implies permission to read its files.
     root = root_store(source.store, source.branch)
     base = DatasetBasePath(root.uri, is_dataset_root=True)
@@ -788,7 +789,8 @@ def clone_deep(
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     refuse_dataset(target)
     copy_files(source.store, source.manifest, target)
-    return target, _begin(source, target, _clone(source, shallow=False))
+    clone = _clone(source, shallow=False)
+    return target, begin_clone(source.store, source.manifest, target, clone)
 
 
 def _source(dataset: OpenedVersion, reference: object) -> Referenced:
@@ -835,7 +837,3 @@ def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> C
         ref_path=public,
         branch_name=branch,
     )
-
-
-def _begin(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest:
-    return begin_clone(source.store, source.manifest, target, clone)

@@ -41,6 +41,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Feature, Manifest, check_writable
 from glaive.format.rowids import decode_row_ids, encode_row_ids
+from glaive.index.scalar.ordering import is_text
 from glaive.options import integer
 from glaive.process import monotonic
 from glaive.scan.options import REWRITE_BLOBS, ScanOptions
@@ -685,7 +686,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
             check_column_texts(schema, text)
             bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
         except FilterError as error:
-            if not _is_text(schema.by_name[name].to_arrow().type) or {"'", '"', "("} & {*text}:
+            if not is_text(schema.by_name[name].to_arrow().type) or {"'", '"', "("} & {*text}:
                 raise
             quoted = f"'{text}'"
             raise type(error)(
@@ -718,7 +719,3 @@ def _changed(
             continue
         arrays.append(stored_values(value, field, batch))
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from glaive.scan.options import Meter, Reading, ScanOptions, ScanStatistics, statistics
 from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
@@ -156,13 +156,13 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
         plan = plan_scan(query.source.snapshot, options)
         counts |= {"fragments_scanned": len(plan.ranges), "rows_scanned": plan.rows}
     figures = _statistics(rows, counts, meter, read)
-    lines = [f"AnalyzeExec verbose=true, elapsed={_time(wall)}, {_metrics(figures['whole'])}"]
+    lines = [f"AnalyzeExec verbose=true, elapsed={time_of(wall)}, {_metrics(figures['whole'])}"]
     lines += [f"{step}, {_metrics(figures[step.part])}" for step in steps]
     lines = _indented(lines)
-    lines += ["", f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time"]
+    lines += ["", f"total: {rows} rows in {time_of(wall)}, {time_of(cpu)} of processor time"]
     lines.append(f"read: {read.bytes_read} bytes in {read.requests} requests")
     lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]
-    lines += _times(meter.times)
+    lines += times_of(_STEPS, meter.times)
     return "\n".join(lines)
 
 
@@ -203,11 +203,11 @@ def _metrics(figures: Mapping[str, int]) -> str:
     return f"metrics={listed(f'{name}={number}' for name, number in known.items())}"
 
 
-def _times(times: Mapping[str, int]) -> list[str]:
-    return [
-        f"{label}: {_time(times[name] / 1e9)}" for name, label in _STEPS.items() if name in times
-    ]
+def times_of(steps: Mapping[str, str], times: Mapping[str, int]) -> list[str]:
+    """Return a line for each step that took time, with the label of the step."""
+    return [f"{label}: {time_of(times[at] / 1e9)}" for at, label in steps.items() if at in times]
 
 
-def _time(seconds: float) -> Any:
+def time_of(seconds: float) -> str:
+    """Return a time in milliseconds."""
     return f"{seconds * 1e3:.3f} ms"

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from glaive.arrow.extensions import is_json
 from glaive.errors import FormatError, OptionError, SchemaError
-from glaive.expr.coerce import is_list, is_number, is_string
+from glaive.expr.coerce import is_binary, is_list, is_number, is_string
 from glaive.format.extension import field_metadata, storage_type, with_json
 from glaive.format.field import BLOB, BLOB_V2, Field, quoted_name
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, leaf_type, logical_type
@@ -181,8 +181,7 @@ def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> Da
             names[key] = f"fixed_size_list:struct:{data_type.list_size}"
         else:
             names[key] = logical_type(data_type, where)
-        element = _to_spark(data_type.value_type, f"{key}.element", {}, where)
-        return ArrayType(element, data_type.value_field.nullable)
+        names = {}  # the name of the list includes its items
     if is_list(data_type, fixed=True):
         if types.is_large_list(data_type):
             names[key] = "large_list"
@@ -608,11 +607,7 @@ def _family(data_type: Any) -> str:
         return "number"
     if is_string(data_type):
         return "text"
-    if (
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_fixed_size_binary(data_type)
-    ):
+    if is_binary(data_type, fixed=True):
         return "bytes"
     if types.is_timestamp(data_type):
         return "local time" if data_type.tz is None else "instant"

@@ -26,6 +26,7 @@ from glaive.dataset.indexing.vector_models import (
     write_encoded,
 )
 from glaive.errors import FragmentNotFoundError, OptionError
+from glaive.expr.coerce import is_list
 from glaive.format.manifest import Feature
 from glaive.index.vector.coder import device_named
 from glaive.index.vector.parameters import (
@@ -313,9 +314,7 @@ class IndicesBuilder:
 
 
 def _number_type(kind: Any) -> Any:
-    while (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    ):
+    while is_list(kind, fixed=True):
         kind = kind.value_type
     return kind
 

@@ -6,7 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -236,7 +236,7 @@ def _pairs(
     batches = [slice(at, min(at + step, len(places))) for at in range(0, len(places), step)]
     # Both batches of a tile are in memory anyway; memory decides how many more are kept.
     room = max(2, limits.memory // (step * width))
-    vectors = _kept(partial(_decoded, opened, number, codes), room)
+    vectors = lru_cache(room)(partial(_decoded, opened, number, codes, step))
     live = np.ones(len(places), np.bool_) if places.live is None else places.live
     metric: Metric = "dot" if opened.metric == "cosine" else opened.metric
     tiles = (
@@ -251,33 +251,21 @@ def _pairs(
             yield found
 
 
-def _decoded(opened: OpenedVectorIndex, number: int, codes: Any, at: slice) -> VectorBlock:
-    """Decode codes to vectors; for the cosine distance, normalise them."""
-    block = opened.codes.decoded(number, codes, at).widened()
+def _decoded(
+    opened: OpenedVectorIndex, number: int, codes: Any, count: int, start: int
+) -> VectorBlock:
+    """Decode up to ``count`` codes to vectors; for the cosine distance, normalise them."""
+    rows = opened.partitions.rows(number)
+    stop = min(start + count, rows.stop - rows.start)
+    block = opened.codes.decoded(number, codes, slice(start, stop)).widened()
     if opened.metric != "cosine":
         return block
     vectors = np.ascontiguousarray(normalized(block.matrix))
     return VectorBlock(vectors.reshape(-1), block.dimension, block.element)
 
 
-def _kept(decode: Callable[[slice], VectorBlock], room: int) -> Callable[[slice], VectorBlock]:
-    """Wrap a function so that it keeps up to ``room`` batches."""
-    known: dict[int, VectorBlock] = {}
-
-    def batch(at: slice) -> VectorBlock:
-        block = known.get(at.start)
-        if block is None:
-            block = decode(at)
-            while len(known) >= room and known:
-                known.pop(next(iter(known)), None)
-            known[at.start] = block
-        return block
-
-    return batch
-
-
 def _tile_pairs(
-    vectors: Callable[[slice], VectorBlock],
+    vectors: Callable[[int], VectorBlock],
     places: RowPlaces,
     live: Flags,
     metric: Metric,
@@ -285,8 +273,8 @@ def _tile_pairs(
     tile: _Tile,
 ) -> pa.RecordBatch:
     """Find pairs of some rows with later rows of a batch."""
-    block = vectors(tile.others)
-    first = vectors(tile.anchor_batch)
+    block = vectors(tile.others.start)
+    first = vectors(tile.anchor_batch.start)
     start = tile.anchors.start - tile.anchor_batch.start
     anchors = first.matrix[start : start + tile.anchors.stop - tile.anchors.start]
     queries = Queries.of(anchors, block.element)

@@ -36,6 +36,7 @@ from glaive.file.versions import resolve_version
 from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
 from glaive.options import SWITCH, one_of
+from glaive.scan.explain import time_of, times_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.table.configuration import string_map
@@ -115,7 +116,7 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) 
     after = counters.snapshot()
     lines = [
         (
-            f"total: {_time(wall)}, {_time(cpu)} of processor time; nothing was committed "
+            f"total: {time_of(wall)}, {time_of(cpu)} of processor time; nothing was committed "
             "[AnalyzeExec verbose=true]"
         ),
         *(f"{name}={count}" for name, count in counts.items()),
@@ -128,19 +129,9 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) 
         f"rows_scanned={meter.counts['rows_scanned']}",
         f"rows_matched={meter.counts['rows_matched']}",
         f"source_on_disk: {'yes' if source.on_disk else 'no'}",
-        *_times(meter.times),
+        *times_of(_STEPS, meter.times),
     ]
     return "\n".join([plan, "", *lines])
-
-
-def _times(times: Mapping[str, int]) -> list[str]:
-    return [
-        f"{label}: {_time(times[name] / 1e9)}" for name, label in _STEPS.items() if name in times
-    ]
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms"
 
 
 _COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
