@@ -282,9 +282,7 @@ def _describe(
     page = encode_mini_page(
         FixedWidth(as_buffer(pairs.reshape(-1)), sum(_PAIR), rows),
         Flat(sum(_PAIR)),
-        None,
-        None,
-        (Layer.ALL_VALID_ITEM,),
+        Levels(None, None, (Layer.ALL_VALID_ITEM,)),
         rows,
         large_chunks=large_chunks,
         level_runs=False,

@@ -446,20 +446,10 @@ class LanceFileReader:
     ) -> None:
         options = catalogued_options(namespace_client, table_id, storage_options, path)
         store, name = split_path(path, options)
-        self._open(store, name, columns)
-
-    def _open(self, store: ObjectStore, name: str, columns: Sequence[str] | None) -> None:
         self._file: FileReader = open_reader(store, name)
         schema = self._file.schema
         self._schema = schema if columns is None else schema.project(list(columns))
         self._bound: BoundColumns | None = None
-
-    @classmethod
-    def within(cls, store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> Self:
-        """Open a file of a store that is connected already."""
-        reader = cls.__new__(cls)
-        reader._open(store, name, columns)  # noqa: SLF001  # of this class
-        return reader
 
     def _columns(self) -> BoundColumns:
         if self._bound is None:
@@ -805,7 +795,7 @@ class LanceFileSession:
         self, path: str | os.PathLike[str], columns: Sequence[str] | None = None
     ) -> LanceFileReader:
         """Open a file below the base path."""
-        return LanceFileReader.within(self._store, os.fspath(path), columns)
+        return LanceFileReader(FileWithin(self._store, os.fspath(path)), columns=columns)
 
     def open_writer(
         self,

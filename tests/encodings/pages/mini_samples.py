@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.levels import Layer, Leaf, Slots, level_limits, level_plan
+from glaive.encodings.levels import Layer, Leaf, Levels, Slots, level_limits, level_plan
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import (
     EncodedChunks,
@@ -161,9 +161,7 @@ def write(sample: Sample, encoding: ValueEncoding, *, large: bool) -> EncodedPag
     page = encode_mini_page(
         sample.block,
         encoding,
-        sample.rep,
-        sample.definition,
-        sample.layers,
+        Levels(sample.rep, sample.definition, sample.layers),
         len(sample.rows),
         large_chunks=large,
         level_runs=large,

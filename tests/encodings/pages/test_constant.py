@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
-from glaive.encodings.levels import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader
 from glaive.encodings.registry import open_page, read_encoding
@@ -88,7 +88,7 @@ def value_of(leaf: Leaf) -> bytes | None:
 
 
 def test_a_page_of_nulls_has_no_buffers() -> None:
-    page = encode_constant_page(layers=NULLABLE, rows=5)
+    page = encode_constant_page(Levels(None, None, NULLABLE), 5)
     assert not page.buffers
     assert page.layout.constant_layout == constant([3])
     leaf = whole(reopen(page))
@@ -102,12 +102,7 @@ def test_a_page_of_nulls_has_no_buffers() -> None:
 def test_the_null_lists_of_the_reference_are_read_and_written(*, compressed: bool) -> None:
     how = FLAT16 if compressed else None
     page = encode_constant_page(
-        layers=LISTS,
-        rows=3,
-        rep=u16(1, 1, 1),
-        definition=u16(1, 2, 1),
-        rep_encoding=how,
-        def_encoding=how,
+        Levels(u16(1, 1, 1), u16(1, 2, 1), LISTS), 3, rep_encoding=how, def_encoding=how
     )
     assert raw(page) == [bytes.fromhex("010001000100"), bytes.fromhex("010002000100")]
     flat = FLAT16.to_wire()
@@ -126,7 +121,7 @@ def test_the_null_lists_of_the_reference_are_read_and_written(*, compressed: boo
 
 
 def test_the_constant_string_of_the_reference_is_read_and_written() -> None:
-    page = encode_constant_page(layers=VALID, rows=3, value=text(b"hello"))
+    page = encode_constant_page(Levels(None, None, VALID), 3, text(b"hello"))
     assert raw(page) == [bytes.fromhex("020000000800000005000000000000000500000068656c6c6f")]
     assert page.layout.constant_layout == constant([1])
     leaf = whole(reopen(page))
@@ -136,7 +131,7 @@ def test_the_constant_string_of_the_reference_is_read_and_written() -> None:
 
 def test_the_constant_number_with_nulls_of_the_reference_is_read_and_written() -> None:
     page = encode_constant_page(
-        layers=NULLABLE, rows=3, value=int64(5), definition=u16(0, 1, 0), def_encoding=FLAT16
+        Levels(None, u16(0, 1, 0), NULLABLE), 3, int64(5), def_encoding=FLAT16
     )
     assert raw(page) == [b"", bytes.fromhex("000001000000")]
     inline = struct.pack("<q", 5)
@@ -160,18 +155,14 @@ def test_the_constant_number_with_nulls_of_the_reference_is_read_and_written() -
     ],
 )
 def test_a_value_comes_back(value: Block, expected: bytes, *, inline: bool) -> None:
-    page = encode_constant_page(layers=VALID, rows=2, value=value)
+    page = encode_constant_page(Levels(None, None, VALID), 2, value)
     assert page.layout.constant_layout.HasField("inline_value") is inline
     assert value_of(whole(reopen(page))) == expected
 
 
 def test_only_visible_entries_have_the_value() -> None:
     page = encode_constant_page(
-        layers=NULLABLE_LISTS,
-        rows=3,
-        value=text(b"x"),
-        rep=u16(1, 0, 1, 1),
-        definition=u16(0, 1, 3, 0),
+        Levels(u16(1, 0, 1, 1), u16(0, 1, 3, 0), NULLABLE_LISTS), 3, text(b"x")
     )
     assert len(page.buffers) == 3
     leaf = whole(reopen(page))
@@ -187,11 +178,7 @@ def test_only_visible_entries_have_the_value() -> None:
 def test_nulls_have_no_bytes_of_a_long_value(bits: int) -> None:
     long = b"v" * 1000
     page = encode_constant_page(
-        layers=NULLABLE_LISTS,
-        rows=4,
-        value=text(long, bits=bits),
-        rep=u16(1, 0, 1, 1, 1),
-        definition=u16(0, 1, 3, 0, 1),
+        Levels(u16(1, 0, 1, 1, 1), u16(0, 1, 3, 0, 1), NULLABLE_LISTS), 4, text(long, bits=bits)
     )
     leaf = whole(reopen(page))
     assert isinstance(leaf.values, Variable)
@@ -212,10 +199,12 @@ def test_every_range_and_any_rows_come_back(
     rows: list[list[int]], compressed: bool, mapped: bool, data: st.DataObject
 ) -> None:
     page = encode_constant_page(
-        layers=NULLABLE_LISTS,
-        rows=len(rows),
-        rep=u16(*[int(at == 0) for row in rows for at in range(len(row))]),
-        definition=u16(*[level for row in rows for level in row]),
+        Levels(
+            u16(*[int(at == 0) for row in rows for at in range(len(row))]),
+            u16(*[level for row in rows for level in row]),
+            NULLABLE_LISTS,
+        ),
+        len(rows),
         rep_encoding=FLAT16 if compressed else None,
         def_encoding=FLAT16 if compressed else None,
     )
@@ -240,7 +229,7 @@ def test_every_range_and_any_rows_come_back(
 
 
 def test_buffers_are_requested_once() -> None:
-    page = encode_constant_page(layers=NULLABLE, rows=2, definition=u16(1, 1))
+    page = encode_constant_page(Levels(None, u16(1, 1), NULLABLE), 2)
     reader = reopen(page, mapped=False)
     step = reader.read(0, 1)
     assert isinstance(step, Fetch)
@@ -305,7 +294,7 @@ def test_damaged_pages_are_reported(
 
 @pytest.mark.parametrize("rows", [[-1], [5], [0, 5]])
 def test_positions_beyond_the_page_are_refused(rows: list[int]) -> None:
-    reader = reopen(encode_constant_page(layers=NULLABLE, rows=5))
+    reader = reopen(encode_constant_page(Levels(None, None, NULLABLE), 5))
     with pytest.raises(RowIndexError, match="of a page of 5 rows"):
         reader.take(np.array(rows))
     with pytest.raises(RowIndexError, match="of a page of 5 rows"):
@@ -313,6 +302,6 @@ def test_positions_beyond_the_page_are_refused(rows: list[int]) -> None:
 
 
 def test_levels_beyond_the_layers_are_reported_with_their_place() -> None:
-    page = encode_constant_page(layers=NULLABLE, rows=1, definition=u16(7))
+    page = encode_constant_page(Levels(None, u16(7), NULLABLE), 1)
     with pytest.raises(CorruptFileError, match=r"column 0, page 0"):
         reopen(page).read(0, 1)

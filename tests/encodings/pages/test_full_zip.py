@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import FixedList, FixedWidth, Variable
-from glaive.encodings.levels import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import open_page, read_encoding
@@ -130,10 +130,12 @@ def make(rows: list[list[Entry]], layers: tuple[Layer, ...], codec: ValueEncodin
         encode_full_zip_page(
             block,
             codec,
-            layers=layers,
-            rows=len(rows),
-            rep=np.array([e[0] for e in entries], np.uint16) if lists else None,
-            definition=np.array([e[1] for e in entries], np.uint16),
+            Levels(
+                np.array([e[0] for e in entries], np.uint16) if lists else None,
+                np.array([e[1] for e in entries], np.uint16),
+                layers,
+            ),
+            len(rows),
         )
     )
 
@@ -197,7 +199,9 @@ def floats(rows: int, dimension: int = 64) -> tuple[pa.Buffer, ValueEncoding]:
 def vectors(rows: int) -> tuple[Stored, pa.Buffer]:
     data, codec = floats(rows)
     items = FixedWidth(data, 32, rows * 64)
-    page = encode_full_zip_page(FixedList(items, 64, None, rows), codec, layers=VALID, rows=rows)
+    page = encode_full_zip_page(
+        FixedList(items, 64, None, rows), codec, Levels(None, None, VALID), rows
+    )
     return Stored(page), data
 
 
@@ -205,7 +209,7 @@ def vectors(rows: int) -> tuple[Stored, pa.Buffer]:
 def test_vectors_without_levels_are_written_without_a_copy() -> None:
     data, codec = floats(10)
     items = FixedWidth(data.slice(256), 32, 9 * 64)
-    page = encode_full_zip_page(FixedList(items, 64, None, 9), codec, layers=VALID, rows=9)
+    page = encode_full_zip_page(FixedList(items, 64, None, 9), codec, Levels(None, None, VALID), 9)
     (written,) = page.buffers
     assert isinstance(written, pa.Buffer)
     assert (written.address, written.size) == (data.address + 256, 9 * 256)
@@ -214,7 +218,9 @@ def test_vectors_without_levels_are_written_without_a_copy() -> None:
 def test_large_strings_are_written_without_a_copy() -> None:
     data = pa.py_buffer(b"ab" * 40_000)
     offsets = pa.py_buffer(np.array([0, 35_000, 80_000], "<i4"))
-    page = encode_full_zip_page(Variable(offsets, 32, data, 2), variable(), layers=VALID, rows=2)
+    page = encode_full_zip_page(
+        Variable(offsets, 32, data, 2), variable(), Levels(None, None, VALID), 2
+    )
     parts = page.buffers[0]
     assert isinstance(parts, tuple)
     assert [part.address - data.address for part in parts if part.size > 4] == [0, 35_000]
@@ -282,7 +288,7 @@ def test_a_whole_page_costs_one_round_of_requests() -> None:
 
 def test_booleans_take_a_byte_each() -> None:
     bits = FixedWidth(pa.py_buffer(b"\x05"), 1, 3)
-    page = encode_full_zip_page(bits, flat(8), layers=VALID, rows=3)
+    page = encode_full_zip_page(bits, flat(8), Levels(None, None, VALID), 3)
     assert bytes(memoryview(page.buffers[0])) == b"\x01\x00\x01"
     leaf = Stored(page).open(mapped=True).read(0, 3)
     assert isinstance(leaf, Leaf)
@@ -417,14 +423,14 @@ def test_positions_beyond_the_page_are_refused(rows: list[int]) -> None:
 def test_values_that_do_not_go_with_the_levels_are_refused() -> None:
     block = FixedWidth(pa.py_buffer(bytes(6)), 24, 2)
     with pytest.raises(ValueError, match="2 values for 3 visible entries"):
-        encode_full_zip_page(block, flat(24), layers=VALID, rows=3)
+        encode_full_zip_page(block, flat(24), Levels(None, None, VALID), 3)
 
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.spec("zip-10", "rel-24")
 def test_rows_that_overlap_are_refused(mapped: bool) -> None:
     values = Variable.of_sizes(pa.py_buffer(b"x" * 900), np.full(9, 100))
-    page = encode_full_zip_page(values, variable(), layers=VALID, rows=9)
+    page = encode_full_zip_page(values, variable(), Levels(None, None, VALID), 9)
     stored = Stored(page)
     part = stored.ranges[1]
     index = np.frombuffer(bytes(stored.raw[part.offset : part.end]), f"<u{part.size // 10}").copy()

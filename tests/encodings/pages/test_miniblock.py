@@ -29,7 +29,7 @@ from tests.encodings.pages.mini_samples import (
 from tests.kernels.tiers import force_tier
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
-from glaive.encodings.levels import Leaf, level_limits
+from glaive.encodings.levels import Leaf, Levels, level_limits
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
@@ -184,9 +184,7 @@ def test_pages_of_the_reference_are_read_and_written_byte_for_byte(
     again = encode_mini_page(
         leaf.values,
         read_encoding(mini.value_compression, HERE),
-        rep,
-        definition,
-        leaf.layers,
+        Levels(rep, definition, leaf.layers),
         rows,
         large_chunks=mini.has_large_chunk,
         level_runs=mini.has_large_chunk,
@@ -206,9 +204,7 @@ def dictionary_page(values: NDArray[np.uint32], items: int) -> EncodedPage:
     page = encode_mini_page(
         indices,
         read_encoding(pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=32)), HERE),
-        None,
-        None,
-        (ITEM,),
+        Levels(None, None, (ITEM,)),
         len(values),
         dictionary=(FixedWidth(pa.py_buffer(table), 64, items), read_encoding(FLAT, HERE)),
         large_chunks=True,

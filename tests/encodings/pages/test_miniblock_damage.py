@@ -25,7 +25,7 @@ from tests.encodings.pages.mini_samples import (
 )
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.encodings.levels import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage, Fetch
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
@@ -44,22 +44,30 @@ def test_more_levels_than_a_chunk_can_count_are_not_written() -> None:
     for large in (False, True):
         assert (
             encode_mini_page(
-                values, Chopped(4), rep, definition, layers, 66_000,
-                large_chunks=large, level_runs=large,
+                values,
+                Chopped(4),
+                Levels(rep, definition, layers),
+                66_000,
+                large_chunks=large,
+                level_runs=large,
             )
             is None
-        )  # fmt: skip
+        )
 
 
 def test_chunks_over_32_kib_are_written_in_large_chunks_only() -> None:
     sample = make_sample((ITEM,), 8192, 1, 0, 0)
     assert (
         encode_mini_page(
-            sample.block, Chopped(4096), None, None, (ITEM,), 8192,
-            large_chunks=False, level_runs=False,
+            sample.block,
+            Chopped(4096),
+            Levels(None, None, (ITEM,)),
+            8192,
+            large_chunks=False,
+            level_runs=False,
         )
         is None
-    )  # fmt: skip
+    )
     storage = Storage()
     page = storage.open(write(sample, Chopped(4096), large=True), mapped=True)
     assert entries_of(storage.run_fetch(page.read(0, 8192))) == flatten(sample.rows)

@@ -25,7 +25,7 @@ from tests.encodings.pages.mini_samples import (
 
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, expand, to_array
-from glaive.encodings.levels import Layer, Leaf
+from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, PageBytes, PageParts, PageReader, ValueEncoding
@@ -124,9 +124,7 @@ def test_joined_pages_read_values_of_their_own_dictionaries() -> None:
         page = encode_mini_page(
             FixedWidth(pa.py_buffer(indices), 32, 500),
             InlineBitpacking(32),
-            sample.rep,
-            None,
-            sample.layers,
+            Levels(sample.rep, None, sample.layers),
             len(sample.rows),
             dictionary=(FixedWidth(pa.py_buffer(items), 64, len(items)), Flat(64)),
             large_chunks=False,
@@ -225,9 +223,7 @@ def mini_page(
     page = encode_mini_page(
         block,
         encoding,
-        None,
-        None,
-        (ITEM,),
+        Levels(None, None, (ITEM,)),
         len(values),
         dictionary=dictionary,
         large_chunks=False,
@@ -272,7 +268,7 @@ def test_plain_wide_values_of_many_files_are_one_page() -> None:
     for size in (3, 1, 5):
         numbers = np.arange(size, dtype=np.int64) + 10 * size
         block = FixedWidth(pa.py_buffer(numbers), 64, size)
-        pages.append(encode_full_zip_page(block, Flat(64), layers=(ITEM,), rows=size))
+        pages.append(encode_full_zip_page(block, Flat(64), Levels(None, None, (ITEM,)), size))
         expected += numbers.tolist()
     check_rows(run_of(pages), expected, pa.int64())
     with pytest.raises(RowIndexError, match="rows 0 to 9 of pages of 9 rows"):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.levels import Layer, level_limits
+from glaive.encodings.levels import Levels, level_limits
 from glaive.encodings.miniblock.layout import MAX_CHUNK_LEVELS, chunk_words, repetition_index
 from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
@@ -98,12 +98,10 @@ _MAX_CHUNK_BYTES = {2: 1 << 15, 4: 1 << 31}
 """Bytes of a chunk at most, by the width of a chunk word."""
 
 
-def encode_mini_page(  # noqa: PLR0913  # what a page consists of
+def encode_mini_page(  # what a page consists of
     values: Block,
     encoding: ValueEncoding,
-    rep: UInt16s | None,
-    definition: UInt16s | None,
-    layers: tuple[Layer, ...],
+    levels: Levels,
     rows: int,
     *,
     dictionary: tuple[Block, ValueEncoding] | None = None,
@@ -118,11 +116,8 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         One value per visible entry, at least one; with a dictionary, the indices.
     encoding
         How the values are encoded.
-    rep, definition
-        Levels, one per entry; ``None`` where the page has none. With ``rep`` the first entry
-        starts a row.
-    layers
-        Inner-most first.
+    levels
+        Levels and layers of the page, one level per entry. The first entry starts a row.
     rows
         Rows of the page.
     dictionary
@@ -142,14 +137,15 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         raise ValueError("a mini-block page holds at least one value; write a constant page")
     width = 4 if large_chunks else 2
     chunks = encoding.encode_mini(values)
-    limits = level_limits(layers)
+    rep, definition = levels.rep, levels.definition
+    limits = level_limits(levels.layers)
     cuts = _cut_levels(chunks, rep, definition, limits.visible_def)
-    levels = np.diff(cuts)
-    if int(levels.max()) > MAX_CHUNK_LEVELS or _too_large(chunks, width):
+    counts = np.diff(cuts)
+    if int(counts.max()) > MAX_CHUNK_LEVELS or _too_large(chunks, width):
         return None
     layout = pb.MiniBlockLayout(
         value_compression=encoding.to_wire(),
-        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in levels.layers],
         num_buffers=len(chunks.buffers),
         repetition_index_depth=int(rep is not None),
         num_items=values.count,
@@ -158,16 +154,16 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     pieces: list[Piece] = []
     for stream, field in ((rep, layout.rep_compression), (definition, layout.def_compression)):
         if stream is not None:
-            codec = choose_level_encoding(stream, levels, runs=level_runs)
+            codec = choose_level_encoding(stream, counts, runs=level_runs)
             field.CopyFrom(codec.to_wire())
             words: Any = np.ascontiguousarray(stream)
             block = FixedWidth(pa.py_buffer(words), 16, len(stream))
-            encoded = codec.encode_blocks(block, levels)
+            encoded = codec.encode_blocks(block, counts)
             pieces.append((encoded.data, encoded.sizes))
     if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
         return None
     data, sizes = assemble_chunks(
-        levels if pieces else np.zeros_like(levels),
+        counts if pieces else np.zeros_like(counts),
         pieces,
         list(zip(chunks.buffers, chunks.sizes, strict=True)),
         value_width=width,

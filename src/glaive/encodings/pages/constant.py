@@ -40,6 +40,7 @@ from glaive.encodings.levels import (
     Layer,
     Leaf,
     LevelLimits,
+    Levels,
     check_levels,
     level_limits,
     read_layers,
@@ -320,12 +321,10 @@ def _read_scalar(data: pa.Buffer, where: Where) -> Block:
 
 
 def encode_constant_page(
-    *,
-    layers: tuple[Layer, ...],
+    levels: Levels,
     rows: int,
     value: Block | None = None,
-    rep: UInt16s | None = None,
-    definition: UInt16s | None = None,
+    *,
     rep_encoding: ValueEncoding | None = None,
     def_encoding: ValueEncoding | None = None,
 ) -> EncodedPage:
@@ -333,20 +332,21 @@ def encode_constant_page(
 
     Parameters
     ----------
-    layers
-        Inner-most first.
+    levels
+        Levels and layers of the page, one level per entry. Without levels and ``value``, all rows
+        are null.
     rows
         Rows of the page.
     value
         A block with the value of all valid visible entries (booleans: one byte,
         bit 0). ``None`` when the page has only other entries.
-    rep, definition
-        Levels, one per entry. If levels and value are ``None``, all rows are null.
     rep_encoding, def_encoding
         Block encodings of the levels, from 2.2 on and only if ``value`` is ``None``; raw when
         ``None``.
     """
-    constant = pb.ConstantLayout(layers=[pb.RepDefLayer.ValueType(layer) for layer in layers])
+    constant = pb.ConstantLayout(
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in levels.layers]
+    )
     buffers: list[pa.Buffer | UInt8s | bytes] = []
     if value is not None:
         scalar = _write_scalar(value)
@@ -356,15 +356,16 @@ def encode_constant_page(
             sizes = [len(part) for part in scalar]
             head = struct.pack(f"<{len(sizes) + 1}I", len(sizes), *sizes)
             buffers.append(b"".join((head, *scalar)))
+    rep, definition = levels.rep, levels.definition
     if rep is None and definition is None:
         return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
-    for levels, encoding, name in ((rep, rep_encoding, "rep"), (definition, def_encoding, "def")):
-        if levels is None:
+    for stored, encoding, name in ((rep, rep_encoding, "rep"), (definition, def_encoding, "def")):
+        if stored is None:
             buffers.append(b"")
         elif encoding is None or value is not None:
-            buffers.append(np.ascontiguousarray(levels, "<u2").view(np.uint8))
+            buffers.append(np.ascontiguousarray(stored, "<u2").view(np.uint8))
         else:
-            raw = np.ascontiguousarray(levels, "<u2")
+            raw = np.ascontiguousarray(stored, "<u2")
             block = FixedWidth(pa.py_buffer(raw.data), 16, len(raw))
             buffers.append(encoding.encode_blocks(block, np.array([len(raw)])).data)
             getattr(constant, f"{name}_compression").CopyFrom(encoding.to_wire())

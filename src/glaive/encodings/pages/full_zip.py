@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.encodings.levels import Layer, Leaf, level_limits, read_layers
+from glaive.encodings.levels import Layer, Leaf, Levels, level_limits, read_layers
 from glaive.encodings.protocol import (
     NO_RANGES,
     EncodedPage,
@@ -58,7 +58,7 @@ from glaive.kernels.full_zip import (
     zip_entries,
 )
 from glaive.kernels.levels import validity_from_levels
-from glaive.types import ByteRange, Int64s, UInt16s, as_array
+from glaive.types import ByteRange, Int64s, as_array
 
 # --- Joined full-zip pages of plain values: only values, of one width -------------------
 
@@ -403,13 +403,7 @@ def _check_sizes(message: Any, entry: EntryLayout, page: PageBytes) -> int:
 
 
 def encode_full_zip_page(
-    values: Block,
-    encoding: ValueEncoding,
-    *,
-    layers: tuple[Layer, ...],
-    rows: int,
-    rep: UInt16s | None = None,
-    definition: UInt16s | None = None,
+    values: Block, encoding: ValueEncoding, levels: Levels, rows: int
 ) -> EncodedPage:
     """Zip the values of a page with their levels.
 
@@ -420,12 +414,10 @@ def encode_full_zip_page(
         booleans ``encoding`` is ``Flat`` of 8 bits.
     encoding
         Encodes each value on its own.
-    layers
-        Inner-most first.
+    levels
+        Levels and layers of the page, one level per entry.
     rows
         Rows of the page.
-    rep, definition
-        Levels, one per entry; ``None`` when all are 0.
 
     Returns
     -------
@@ -441,12 +433,13 @@ def encode_full_zip_page(
         raise SchemaError(
             f"a full-zip page holds values of fixed or variable width, found {type(block).__name__}"
         )
-    highest = [0 if levels is None else int(levels.max(initial=0)) for levels in (rep, definition)]
+    rep, definition = levels.rep, levels.definition
+    highest = [0 if one is None else int(one.max(initial=0)) for one in (rep, definition)]
     bits = (highest[0].bit_length(), highest[1].bit_length())
     rep, definition = rep if bits[0] else None, definition if bits[1] else None
-    levels = rep if rep is not None else definition
-    entries = rows if levels is None else len(levels)
-    limits = level_limits(layers)
+    stored = rep if rep is not None else definition
+    entries = rows if stored is None else len(stored)
+    limits = level_limits(levels.layers)
     visible = entries if definition is None else int((definition <= limits.visible_def).sum())
     if block.count != visible:
         raise ValueError(f"{block.count} values for {visible} visible entries")
@@ -456,7 +449,7 @@ def encode_full_zip_page(
         num_items=entries,
         num_visible_items=visible,
         value_compression=encoding.to_wire(),
-        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in levels.layers],
     )
     offsets = None
     if isinstance(block, FixedWidth):

@@ -453,9 +453,7 @@ def encode_packed_page(
     levels: Levels,
     rows: int,
     wanted: EncodingOptions,
-    *,
-    large_chunks: bool,
-    level_runs: bool,
+    options: PageOptions,
 ) -> EncodedPage | None:
     """Encode one page; ``wanted.members`` are the options of each member.
 
@@ -471,31 +469,14 @@ def encode_packed_page(
     """
     fixed = [member.bits for member in block.members if isinstance(member, FixedWidth)]
     if len(fixed) == len(block.members):
-        encoding = PackedStruct(tuple(fixed))
-        page = encode_mini_page(
-            block,
-            encoding,
-            levels.rep,
-            levels.definition,
-            levels.layers,
-            rows,
-            large_chunks=large_chunks,
-            level_runs=level_runs,
-        )
+        page = _mini_page(block, PackedStruct(tuple(fixed)), None, levels, rows, options)
         if page is None and rows == 1:
             raise SchemaError(
                 f"rows of {sum(fixed) // 8} bytes are too wide for packed structs, or a row has "
                 "too many of them. Remove 'packed' from the metadata of the column."
             )
         return page
-    return encode_full_zip_page(
-        block,
-        _variable(block, kind, wanted),
-        layers=levels.layers,
-        rows=rows,
-        rep=levels.rep,
-        definition=levels.definition,
-    )
+    return encode_full_zip_page(block, _variable(block, kind, wanted), levels, rows)
 
 
 def _variable(block: Struct, kind: pa.DataType, wanted: EncodingOptions) -> VariablePackedStruct:
@@ -562,10 +543,7 @@ def encode_page(
             return _constant(scalar, levels, rows, options)
     block = block_from_array(array)
     if isinstance(block, Struct):
-        large, runs = options.large_chunks, options.level_runs
-        return encode_packed_page(
-            block, array.type, levels, rows, wanted, large_chunks=large, level_runs=runs
-        )
+        return encode_packed_page(block, array.type, levels, rows, wanted, options)
     stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
     dictionary = None
     if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
@@ -587,7 +565,7 @@ def encode_page(
     if not bare and _in_chunks(widest, options, wanted):
         encoding = _mini_encoding(block, stats, array.type, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
-            return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
+            return encode_full_zip_page(block, encoding, levels, rows)
         page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
             # The levels exceed chunks of this size.
@@ -595,14 +573,8 @@ def encode_page(
             return encode_page(array, levels, rows, options, wanted, symbols)
         if page is not None or rows > 1:
             return page
-    return encode_full_zip_page(
-        block,
-        _zip_encoding(block, stats, array.type, wanted),
-        layers=levels.layers,
-        rows=rows,
-        rep=levels.rep,
-        definition=levels.definition,
-    )
+    encoding = _zip_encoding(block, stats, array.type, wanted)
+    return encode_full_zip_page(block, encoding, levels, rows)
 
 
 def _lacks_items(block: FixedList) -> bool:
@@ -660,21 +632,14 @@ def _as_bits(array: pa.Array) -> pa.Array:
 
 
 def _constant(value: Block | None, levels: Levels, rows: int, options: PageOptions) -> EncodedPage:
-    rep, definition = levels.rep, levels.definition
     if value is None and levels.layers == (Layer.NULLABLE_ITEM,):
-        return encode_constant_page(layers=levels.layers, rows=rows)
+        return encode_constant_page(Levels(None, None, levels.layers), rows)
     rep_encoding = def_encoding = None
     if value is None and options.compressed_constant_levels:
-        rep_encoding = _level_encoding(rep, options)
-        def_encoding = _level_encoding(definition, options)
+        rep_encoding = _level_encoding(levels.rep, options)
+        def_encoding = _level_encoding(levels.definition, options)
     return encode_constant_page(
-        layers=levels.layers,
-        rows=rows,
-        value=value,
-        rep=rep,
-        definition=definition,
-        rep_encoding=rep_encoding,
-        def_encoding=def_encoding,
+        levels, rows, value, rep_encoding=rep_encoding, def_encoding=def_encoding
     )
 
 
@@ -713,9 +678,7 @@ def _mini_page(
     return encode_mini_page(
         values,
         encoding,
-        levels.rep,
-        levels.definition,
-        levels.layers,
+        levels,
         rows,
         dictionary=dictionary,
         large_chunks=options.large_chunks,

@@ -260,7 +260,9 @@ def encode_indexed(array: pa.Array, wanted: EncodingOptions) -> IndexedValues | 
 
 
 def _items(items: Variable, encoding: ValueEncoding) -> EncodedPage:
-    return encode_full_zip_page(items, encoding, layers=(Layer.ALL_VALID_ITEM,), rows=items.count)
+    return encode_full_zip_page(
+        items, encoding, Levels(None, None, (Layer.ALL_VALID_ITEM,)), items.count
+    )
 
 
 def size_of(buffer: Any) -> int:
@@ -522,7 +524,7 @@ def encode_sparse_page(
             encoding: ValueEncoding = FixedSizeList.for_block(block)
         else:
             encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
-        page = encode_full_zip_page(block, encoding, layers=plain.layers, rows=block.count)
+        page = encode_full_zip_page(block, encoding, plain, block.count)
     values = _value_plane(page, dense=False)
     return _sparse(values, page.buffers, layers, rows)
 
