@@ -169,6 +169,15 @@ def test_partitions_may_be_hidden_and_change(catalog: SqlCatalog) -> None:
     assert len(ingested(place(table))) == 6
 
 
+def test_names_of_partitions_may_have_any_characters(catalog: SqlCatalog) -> None:
+    rows = pa.table({"n": [1, 2, 3, 4], "s": ["'a'", "x/y?#", "50%25", None]})
+    table = catalog.create_table("db.t", schema=rows.schema)
+    with table.update_spec() as spec:
+        spec.add_field("s", IdentityTransform())
+    table.append(rows)  # writes folders such as s=%27a%27
+    assert ingested(place(table)) == rows_of(table) == rows.to_pylist()
+
+
 def test_values_of_identity_partitions_come_from_the_metadata(
     catalog: SqlCatalog, tmp_path: Path
 ) -> None:

@@ -671,6 +671,8 @@ class StoreFiles:
             raise UnsupportedFeatureError(
                 f"{location}: a table of an object store names a local file. Repair the table"
             )
+        # Locations are no URLs: a name with ``%20`` has these three characters.
+        location = re.sub("^file:(?://)?(?=/)", "local://", location)
         return StoredInput(re.sub("^s3[an]://", "s3://", location), self.properties)
 
 
