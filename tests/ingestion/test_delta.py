@@ -133,9 +133,6 @@ def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:
         ingested(table, reader_options={"version": 7})
     with pytest.raises(OptionError, match="version"):
         ingested(table, reader_options={"version": -1})
-    deltalake.DeltaTable(str(table)).delete()
-    with pytest.raises(OptionError, match="has no files"):
-        ingested(table)
 
 
 def test_mapped_columns_are_refused(table: Path) -> None:

@@ -29,7 +29,9 @@ from glaive.ingestion.task import IngestedPieces
 
 
 def rows(*numbers: int, value: str = "a") -> pa.Table:
-    return pa.table({"n": pa.array(numbers, pa.int64()), "v": pa.array([value] * len(numbers))})
+    return pa.table(
+        {"n": pa.array(numbers, pa.int64()), "v": pa.array([value] * len(numbers), pa.string())}
+    )
 
 
 class DeltaLake:
@@ -39,6 +41,9 @@ class DeltaLake:
 
     def __init__(self, folder: Path) -> None:
         self.place = str(folder / "delta")
+
+    def create(self) -> None:
+        self.append(rows())
 
     def append(self, table: pa.Table) -> None:
         deltalake.write_deltalake(self.place, table, mode="append", schema_mode="merge")
@@ -69,6 +74,9 @@ class IcebergLake:
         self.catalog = SqlCatalog("c", **where)
         self.catalog.create_namespace("db")
         self.place = f"{folder}/lake/db/t"
+
+    def create(self) -> None:
+        self.catalog.create_table("db.t", schema=rows().schema)
 
     def append(self, table: pa.Table) -> None:
         opened = self.catalog.create_table_if_not_exists("db.t", schema=table.schema)
@@ -136,6 +144,25 @@ def test_a_load_reads_the_rows_that_were_appended_since(
     assert (result.files, result.rows) == (2, 3)
     assert loaded(uri) == in_order(lake.rows())
     assert load(lake, uri, **options).files == 0
+
+
+@pytest.mark.parametrize("options", [{}, MERGE, {"mode": "create", "once": False}])
+def test_a_table_without_rows_gives_a_dataset_without_rows(
+    lake: Lake, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    uri = tmp_path / "t.lance"
+    lake.create()
+    assert load(lake, uri, **options).rows == 0
+    assert lance.dataset(str(uri)).schema == rows().schema
+    assert load(lake, uri).files == 0
+    lake.append(rows(1, 2))
+    assert load(lake, uri).rows == 2
+    lake.delete("n > 0")
+    load(lake, uri, mode="overwrite", once=False)
+    assert loaded(uri) == []
+    lake.append(rows(3))
+    load(lake, uri)
+    assert loaded(uri) == in_order(lake.rows()) == rows(3).to_pylist()
 
 
 def test_changed_and_removed_rows_are_found_by_their_keys(lake: Lake, tmp_path: Path) -> None:

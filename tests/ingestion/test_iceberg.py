@@ -25,7 +25,6 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -430,9 +429,6 @@ def test_what_cannot_be_read_is_refused(catalog: SqlCatalog, tmp_path: Path) -> 
     broken.write_text("{}")
     with pytest.raises(OptionError, match="no such Iceberg table"):
         ingested(broken)
-    empty = catalog.create_table("db.empty", schema=Schema())
-    with pytest.raises(OptionError, match="no such Iceberg snapshot"):
-        ingested(place(empty))
     table = created(catalog, small(1))
     with pytest.raises(OptionError, match="no such Iceberg snapshot"):
         ingested(place(table), reader_options={"version": 7})

@@ -225,8 +225,8 @@ class TableFormat(SourceFormat):
         MissingDependencyError
             The package of the format is missing.
         OptionError
-            There are several sources, the table has no such version, or it has no files. Or rows
-            were changed or removed, and they have no keys.
+            There are several sources, or the table has no such version. Or rows were changed or
+            removed, and they have no keys.
         UnsupportedFeatureError
             The table has a feature that the reader lacks.
         """
@@ -241,10 +241,6 @@ class TableFormat(SourceFormat):
         self._since = int(since) if since else None
         if self._since is None:
             added, removed = self._all(self.version), Parts()
-            if not added:
-                raise OptionError(
-                    f"{sources[0]}: version {self.version} has no files. Name another."
-                )
         elif identity != self.identity:
             raise OptionError(
                 f"{sources[0]}: the table was created again since its last load. Pass "
@@ -558,15 +554,12 @@ class Iceberg(TableFormat):
             snapshot = table.snapshot_by_id(self.given.version)
         else:
             snapshot = table.current_snapshot()
-        if snapshot is None:
-            raise OptionError(f"{source}: no such Iceberg snapshot, or none. Name another.")
         is_newest = self.given.asof is None and self.given.version is None
-        schema = (
-            table.schema()
-            if is_newest
-            else table.scan(snapshot_id=snapshot.snapshot_id).projection()
-        )
-        self.table, self.version = table.location(), snapshot.snapshot_id
+        if snapshot is None and not is_newest:
+            raise OptionError(f"{source}: no such Iceberg snapshot. Name another.")
+        # A table without rows may lack snapshots: its version is 0.
+        self.table, self.version = table.location(), 0 if snapshot is None else snapshot.snapshot_id
+        schema = table.schema() if is_newest else table.scan(snapshot_id=self.version).projection()
         self.identity = f"{metadata.table_uuid}"
         try:
             columns = files.schema_to_pyarrow(schema, include_field_ids=False)
@@ -579,6 +572,8 @@ class Iceberg(TableFormat):
         self._opened = table
 
     def _all(self, version: int) -> Parts:
+        if not version:
+            return Parts()
         if self._opened.snapshot_by_id(version) is None:
             raise OptionError(
                 f"{self.table}: snapshot {version} was removed. Pass mode='overwrite' to load the "
@@ -613,10 +608,10 @@ class Iceberg(TableFormat):
             done = snapshot and snapshot.summary and snapshot.summary.operation.value
             if done not in ("append", "replace"):
                 return None
-            at = snapshot.parent_snapshot_id
+            at = snapshot.parent_snapshot_id or 0
         return self._planned(
             table.incremental_append_scan(
-                from_snapshot_id_exclusive=since, to_snapshot_id_inclusive=self.version
+                from_snapshot_id_exclusive=since or None, to_snapshot_id_inclusive=self.version
             )
         )
 
@@ -671,7 +666,7 @@ class StoreFiles:
             raise UnsupportedFeatureError(
                 f"{location}: a table of an object store names a local file. Repair the table"
             )
-        # Locations are no URLs: a name with ``%20`` has these three characters.
+        # In a location, ``%20`` stands for these three characters.
         location = re.sub("^file:(?://)?(?=/)", "local://", location)
         return StoredInput(re.sub("^s3[an]://", "s3://", location), self.properties)
 

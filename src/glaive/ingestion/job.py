@@ -214,10 +214,10 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         files, removed, changed = _listed(
             names, source_options or {}, chosen, ledger if table is None or keeps else None, mode
         )
-        if ledger is not None and not files and not removed:
+        if ledger is not None and not files and not removed and (table is None or keeps):
             return ledger.nothing_new(base, job_id, changed)
         sources = find_sources(
-            files or removed,
+            files or removed or ([] if table is None else [table.mark]),
             format=chosen,
             existing=base.schema.to_arrow() if base is not None and keeps else None,
             schema=parse_columns(schema) if isinstance(schema, str) else schema,
