@@ -196,9 +196,47 @@ def test_clients_that_cannot_be_connected_again_are_refused(tmp_path: Path) -> N
         _ = find_table(client, ["orders"], None, None).portable_options
 
 
-@pytest.mark.parametrize("given", ["{", "{}", '{"impl": "no.Such", "properties": {}, "table": []}'])
+@pytest.mark.spark
+def test_lists_beside_and_clones_of_a_managed_table_are_not_its_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    served, files = Registering(tmp_path / "shop"), tmp_path / "in"
+    files.mkdir()
+    (files / "a.csv").write_text("id,word\n1,a\n2,b\n")
+    with RestAdapter(served, port=0) as server:
+        shop = connect("rest", {"uri": server.uri})
+
+        def run(statement: str) -> list[tuple[Any, ...]]:
+            return [tuple(row) for row in glaive.spark.sql(spark, statement, shop=shop).collect()]
+
+        run("CREATE TABLE shop.orders (id BIGINT, word STRING)")
+        for table in ("orders", "orders", "fresh", "fresh"):
+            run(f"COPY INTO shop.{table} FROM '{files}' FILEFORMAT = csv")
+            assert run(f"SELECT count(*) FROM shop.{table}") == [(2,)]
+        options = {"table": "orders", "namespace.impl": "rest", "namespace.uri": server.uri}
+        feed = spark.sql("SELECT * FROM VALUES (1L, 'c', 'd'), (3L, 'd', 'u') AS f(id, word, op)")
+        glaive.spark.register(spark)
+        rules = {"keys": "id", "sequence_by": "word", "delete_where": "op = 'd'"}
+        feed.write.format("lance").options(**options, **rules).mode("append").save()
+        rows = [(2, "b"), (3, "d")]
+        assert run("SELECT * FROM shop.orders ORDER BY id") == rows
+        run("CREATE TABLE shop.clone SHALLOW CLONE shop.orders")
+        run(f"CREATE TABLE lance.`{tmp_path}/clone` SHALLOW CLONE shop.orders")
+        for clone in ("shop.clone", f"lance.`{tmp_path}/clone`"):
+            run(f"INSERT INTO {clone} VALUES (9, 'z')")
+            assert run(f"SELECT * FROM {clone} ORDER BY id") == [*rows, (9, "z")]
+        assert run("SELECT * FROM shop.orders ORDER BY id") == rows
+    versions = {"orders": (1, 2, 3), "fresh": (1,), "clone": (3, 4)}  # a clone keeps its number
+    for table, numbers in versions.items():
+        assert [number for name, number in served.registered if name == table] == [*numbers]
+
+
+@pytest.mark.parametrize(
+    "given", ["{", "{}", '{"impl": "no.Such", "properties": {}, "table": [], "root": "ROOT"}']
+)
 def test_a_catalogue_that_an_option_describes_wrongly_is_an_error(
     tmp_path: Path, given: str
 ) -> None:
+    options = {"manifest_store": given.replace("ROOT", str(tmp_path / "t"))}
     with pytest.raises(OptionError, match="manifest_store: expected a JSON object"):
-        glaive.write_dataset(ROWS, tmp_path / "t", storage_options={"manifest_store": given})
+        glaive.write_dataset(ROWS, tmp_path / "t", storage_options=options)

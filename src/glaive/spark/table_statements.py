@@ -193,7 +193,7 @@ def _clone(tables: NamedTables, found: Found) -> None:
     origin = tables.lance_table(Table(found["origin"].parts))
     at, _ = tables.place(found["table"])
     number = _version_number(origin, options) if found["origin"].version else None
-    origin.shallowClone(at["uri"], number)
+    latest(origin).shallow_clone(located(at["uri"]), number, at.get("storage_options"))
 
 
 def _version_number(table: LanceTable, options: Mapping[str, Any]) -> int:

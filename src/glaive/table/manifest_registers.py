@@ -104,12 +104,15 @@ class CatalogueManifestStore:
             "impl": f"{kind.__module__}.{kind.__qualname__}",
             "properties": {str(name): str(text) for name, text in made_with.items()},
             "table": self.table_id,
+            "root": self.root,
         }
         return json.dumps(parts)
 
     @classmethod
-    def from_option(cls, option: str, root: str) -> Self:
+    def from_option(cls, option: str, root: str) -> Self | None:
         """Connect to the catalogue that :meth:`option` describes.
+
+        Return ``None`` if ``root`` is another dataset, such as a list of loaded files in the table.
 
         Raises
         ------
@@ -120,8 +123,11 @@ class CatalogueManifestStore:
 
         try:
             parts = json.loads(option)
+            table: str = parts["root"]
+            if root != table and not root.startswith(f"{table}/{_TREE}/"):
+                return None
             client = lance_namespace.connect(parts["impl"], parts["properties"])
-            return cls(client, tuple(parts["table"]), root)
+            return cls(client, tuple(parts["table"]), table)
         except (ValueError, KeyError, TypeError) as error:  # its text may have credentials
             raise OptionError(
                 "manifest_store: expected a JSON object with impl, properties and table of a "

@@ -60,13 +60,13 @@ def split_uri(uri: str) -> tuple[str, str | None]:
     return f"s3://{parts.netloc}{parts.path}", f"dynamodb://{tables[0]}"
 
 
-def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
+def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore | None:
     """Return the register of an option.
 
     ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file, and
     ``"dynamodb://T"`` a table. A JSON object is a table of a catalogue, as
     :meth:`CatalogueManifestStore.option` returns it. Objects with the methods of a register are
-    used as they are.
+    used as they are. Return ``None`` if the catalogue's table is another dataset.
 
     Raises
     ------
