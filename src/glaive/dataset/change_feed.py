@@ -759,11 +759,9 @@ def compare_versions(
         message = "Must specify both with_begin_version and with_end_version: " if half else ""
         raise OptionError(
             f"delta: {message}Must specify either compared_against or both begin_version and "
-            "end_version; "
-            f"found compared_against={compared_against}, begin_version={begin_version}, "
-            f"end_version={end_version}"
+            f"end_version; found {compared_against=}, {begin_version=}, {end_version=}"
         )
-    integer(0).check("begin_version", begin_version)
+    integer(0).check("begin_version or compared_against", begin_version)
     integer(0).check("end_version", end_version)
     if compared_against is not None and compared_against > dataset.manifest.version:
         raise VersionNotFoundError(

@@ -391,4 +391,6 @@ def _translated(failures: list[GlaiveError]) -> Iterator[None]:
             found = failures[0]
             failures.clear()
             raise found from None
-        raise OptionError(f"sql: {error!s:.1000}") from None
+        raise OptionError(
+            f"sql: {f'{error}'.rstrip('.'):.1000}. The table is named dataset."
+        ) from None

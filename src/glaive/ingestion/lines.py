@@ -526,7 +526,7 @@ class Csv(SourceFormat):
             quoted = True
             sample = _first_block(file, self._ends(quoted=True))
         if not sample:
-            raise FormatError(f"{file.uri} is empty: it has no line with the names of columns")
+            raise FormatError(f"{file.uri} is empty: it has no names of columns. Leave it out")
         ends = self._ends(quoted=quoted)(sample)
         end = int(ends[0]) if len(ends) else len(sample)
         try:

@@ -454,8 +454,7 @@ def full_text_query_of(given: object) -> FullTextQuery:
     unknown = sorted(f"{key!s:.80}" for key in set(given) - {"query", "columns"})
     if unknown:
         raise OptionError(
-            f"full_text_query: {len(unknown)} unknown keys {unknown[:10]}; "
-            "there are 'query' and 'columns'"
+            f"full_text_query: unknown keys {unknown[:10]}. Pass 'query' and 'columns'."
         )
     query, columns = given.get("query"), given.get("columns")
     if isinstance(query, FullTextQuery):

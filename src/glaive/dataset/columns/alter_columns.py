@@ -40,6 +40,7 @@ from glaive.format.fields import LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
+from glaive.options import SWITCH
 from glaive.process import DATASETS, emit
 from glaive.scan.views import Views
 from glaive.table.configuration import CLUSTER_KEYS, CONSTRAINT, DEFAULT, GENERATED, IDENTITY, Rules
@@ -200,7 +201,7 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
                 )
             changes.names[number] = given["name"]
         if "nullable" in given:
-            changes.nullable[number] = bool(given["nullable"])
+            changes.nullable[number] = SWITCH.check("nullable", given["nullable"])
         if "data_type" in given:
             if not isinstance(given["data_type"], pa.DataType):
                 raise OptionError(
