@@ -24,7 +24,12 @@ from glaive.scan.views import Views
 
 
 def blob_array(values: Iterable[object]) -> BlobArray:
-    """Make an array of blobs: bytes, URIs as strings, :class:`Blob`, or ``None`` for nulls.
+    """Make an array of blobs.
+
+    Parameters
+    ----------
+    values
+        Bytes, URIs as strings, :class:`Blob` objects, or ``None`` for nulls.
 
     Raises
     ------

@@ -1668,8 +1668,21 @@ class LanceDataset(PylanceMembers, ArrowNamed):
     ) -> DatasetDelta:
         """Return the changes since a version, or between two: rows and transactions.
 
-        Give either ``compared_against``, the version to compare this one with, or
-        ``begin_version`` (exclusive) and ``end_version`` (inclusive).
+        Give either ``compared_against``, or both ``begin_version`` and ``end_version``.
+
+        Parameters
+        ----------
+        compared_against
+            Version to compare this version with.
+        begin_version, end_version
+            The first (exclusive) and the last (inclusive) version.
+
+        Raises
+        ------
+        OptionError
+            Both or none are given.
+        VersionNotFoundError
+            ``compared_against`` is newer than this version.
         """
         from glaive.dataset.change_feed import compare_versions
 

@@ -242,7 +242,7 @@ ARRAYS: dict[str, type[ArrayEncoding]] = {}
 
 
 def array_encoding(cls: C) -> C:
-    """Class decorator: register an array encoding under its ``wire_name``."""
+    """Register an array encoding under its ``wire_name``; a class decorator."""
     return register(ARRAYS, "array encodings", cls)
 
 

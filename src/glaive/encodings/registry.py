@@ -39,22 +39,22 @@ def register(classes: dict[str, Any], plural: str, cls: C) -> C:
 
 
 def value_encoding(cls: C) -> C:
-    """Class decorator: register a value encoding under its ``wire_name``."""
+    """Register a value encoding under its ``wire_name``; a class decorator."""
     return register(VALUES, "encodings", cls)
 
 
 def page_layout(cls: C) -> C:
-    """Class decorator: register a page layout under its ``wire_name``."""
+    """Register a page layout under its ``wire_name``; a class decorator."""
     return register(PAGES, "page layouts", cls)
 
 
 def structural_plane(cls: C) -> C:
-    """Class decorator: register a structural plane under its ``wire_name``."""
+    """Register a structural plane under its ``wire_name``; a class decorator."""
     return register(STRUCTURES, "structural planes", cls)
 
 
 def value_plane(cls: C) -> C:
-    """Class decorator: register a value plane under its ``wire_name``."""
+    """Register a value plane under its ``wire_name``; a class decorator."""
     return register(PLANES, "value planes", cls)
 
 

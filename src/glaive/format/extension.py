@@ -211,9 +211,14 @@ _MAX_LENGTH = 2**31 - 1
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """Convert a schema to dictionaries, lists, texts and numbers.
+    """Convert a schema to dictionaries, lists, strings and numbers.
 
     Extension types become their storage types, with their names in the metadata.
+
+    Parameters
+    ----------
+    schema
+        A schema of Arrow.
 
     Raises
     ------
@@ -231,6 +236,11 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 
 def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
     """Convert the result of :func:`schema_to_json` back.
+
+    Parameters
+    ----------
+    schema_json
+        A mapping with the key ``fields``.
 
     Raises
     ------

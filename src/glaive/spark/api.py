@@ -503,7 +503,13 @@ class TableHandle:
         self._name: str | None = None
 
     def alias(self, name: str) -> Self:
-        """Return this table under a name, which conditions of merges put before its columns."""
+        """Return this table under a name.
+
+        Parameters
+        ----------
+        name
+            Name that conditions of merges put before the columns of the table: ``"t"`` for ``t.id``.
+        """
         renamed = type(self)(self._spark, self._dataset)
         renamed._name = name  # noqa: SLF001  # of this class
         return renamed

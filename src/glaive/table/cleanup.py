@@ -155,7 +155,7 @@ class Span:
         )
 
     def listed(self, store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
-        """Files below a folder, finished or unfinished."""
+        """List the files below a folder, finished or unfinished."""
         if self.start is None and self.stop is None:
             yield from store.walk(folder)
         else:

@@ -195,7 +195,7 @@ def find_locations(
     *,
     everywhere: bool,
 ) -> tuple[DataLocation, ...]:
-    """Locations for new files, to be used in turn; default: the dataset's root.
+    """Return locations for new files, to use in turn; default: the dataset's root.
 
     Parameters
     ----------
