@@ -531,7 +531,7 @@ def _run_of_files(
 
 # --- Takes from many small fragments ----------------------------------------------------
 # Opening even a small file costs far more than finding a row in it. The first take from small
-# files reads them completely, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have read a
+# files reads them fully, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have read a
 # sixteenth of the fragments, a take keeps all files of a small version as one. glaive decodes kept
 # files once takes have cost about as much time as decoding.
 

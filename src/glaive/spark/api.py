@@ -508,7 +508,7 @@ class TableHandle:
         Parameters
         ----------
         name
-            Name that conditions of merges put before the columns of the table: ``"t"`` for ``t.id``.
+            Prefix of the columns of the table in conditions of merges: ``"t"`` for ``t.id``.
         """
         renamed = type(self)(self._spark, self._dataset)
         renamed._name = name  # noqa: SLF001  # of this class
