@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import field
 from typing import Any, Self
 from uuid import UUID
@@ -224,10 +224,10 @@ def remap_segments(
     latest = AddressMap.of(groups)
     address_map = AddressMap(before.then(latest))
     rebuilt: list[RemappedSegment] = []
-    with _removed_on_failure() as writers:
+    with ExitStack() as on_failure:
         for entry in entries:
             writer = SegmentWriter.of(store, manifest)
-            writers.append(writer)
+            on_failure.callback(writer.abort)
             recorder = None if covered_fragments(entry) is not None else _Recorder(before, latest)
             segment = Segment.of(store, manifest, entry)
             files = () if entry.index_details.type_url else segment.sizes()
@@ -236,19 +236,8 @@ def remap_segments(
             if message is not None:
                 coverage = None if recorder is None else recorder.covered(groups)
                 rebuilt.append(RemappedSegment(message.SerializeToString(), coverage))
+        on_failure.pop_all()
     return rebuilt
-
-
-@contextmanager
-def _removed_on_failure() -> Iterator[list[SegmentWriter]]:
-    """Yield a list of writers, and remove all their files if the block raises (context manager)."""
-    writers: list[SegmentWriter] = []
-    try:
-        yield writers
-    except BaseException:
-        for writer in writers:
-            writer.abort()
-        raise
 
 
 class _Recorder(AddressMap):

@@ -389,13 +389,9 @@ class DeleteFiles:
         """Delete the files, as many per call as stores take, then folders that became empty."""
         for at in range(0, len(self.paths), BATCH):
             store.delete(self.paths[at : at + BATCH])
-        store.remove_empty(_own_folders(self.paths))
-
-
-def _own_folders(paths: Iterable[str]) -> list[str]:
-    """Return the folders of blobs or index segments around files, which nobody else uses."""
-    folders = {path.rpartition("/")[0] for path in paths}
-    return sorted(filter(is_own_folder, folders))
+        # Folders of blobs or index segments, which nobody else uses.
+        folders = {path.rpartition("/")[0] for path in self.paths}
+        store.remove_empty(sorted(filter(is_own_folder, folders)))
 
 
 def _loaded(

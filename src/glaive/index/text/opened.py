@@ -5,6 +5,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
@@ -435,16 +436,10 @@ class _TokenTable:
 
     def find(self, token: bytes) -> int | None:
         """Return the number of a token."""
-        low, high = 0, len(self._tokens.strings)
-        while low < high:
-            middle = (low + high) // 2
-            if self._tokens.strings[middle].as_py() < token:
-                low = middle + 1
-            else:
-                high = middle
-        known = low < len(self._tokens.strings)
-        if known and self._tokens.strings[low].as_py() == token:
-            return int(self._tokens.numbers[low])
+        strings = self._tokens.strings
+        at = bisect_left(strings, token, key=lambda one: one.as_py())
+        if at < len(strings) and strings[at].as_py() == token:
+            return int(self._tokens.numbers[at])
         return None
 
 
@@ -824,11 +819,9 @@ class TextsInMemory:
 
     def weighted(self, token: str, mean: float) -> WeightedList:
         """Return the documents of a token, with weights."""
-        at, _ = self._places[token]
-        documents, counts = np.unique(at, return_counts=True)
+        documents, counts = self.occurrences(token)
         shares = length_shares(self._lengths[documents], mean)
-        weights = weights_of(counts.astype(np.uint32), shares)
-        return weighted(documents.astype(np.uint32), weights)
+        return weighted(documents, weights_of(counts, shares))
 
     @property
     def lengths(self) -> Int64s:
@@ -842,7 +835,7 @@ class TextsInMemory:
 
     def count(self, token: str) -> int:
         """Return the number of documents with a token."""
-        return len(np.unique(self._places[token][0]))
+        return len(self.occurrences(token)[0])
 
     def positions(self, token: str) -> TokenPositions:
         """Return the positions of a token in each of its documents."""

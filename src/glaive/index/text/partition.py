@@ -22,6 +22,7 @@ from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import BuiltSegment, IndexSource, ValueBatch
 from glaive.index.row_sets import AddressMap, RowNumbers, RowSet
+from glaive.index.scalar.ordering import is_binary, is_text
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
 from glaive.index.text.opened import Documents, OpenedPartition
 from glaive.index.text.postings import (
@@ -553,8 +554,7 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
         )
     value = kind.value_type if _is_list(kind) else kind
     # An untrusted schema may declare any type as JSON.
-    is_document = is_json and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-    if not (_is_text(value) or is_document):
+    if not (is_text(value) or (is_json and is_binary(kind))):
         raise OptionError(
             f"INVERTED index column {field.name} must be text, lists of text, or JSON, but got "
             f"{kind}. Choose another kind of index, or cast the column to strings."
@@ -605,10 +605,6 @@ def _is_list(kind: pa.DataType) -> bool:
     return (
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 # --- Collect tokens of documents until they fill a partition ----------------------------

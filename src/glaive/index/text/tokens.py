@@ -175,11 +175,8 @@ class Fst:
     def _number(self, at: int, width: int) -> int:
         return int.from_bytes(self._data[at : at + width], "little")
 
-    def _check(self, good: bool, found: str) -> None:  # noqa: FBT001  # a condition
-        if not good:
-            raise CorruptFileError(
-                "token set of an index", expected="a sound FST", found=found, where=self.where
-            )
+    def _check(self, good: object, found: str) -> None:
+        _check(good, found, self.where)
 
 
 # --- Read all tokens of an FST, level by level ------------------------------------------
