@@ -192,7 +192,14 @@ def test_changes_history_and_files_are_those_of_the_table(spark: SparkSession, p
         (3,),
     ]
     first = glaive.dataset(path).versions()[0]["timestamp"].astimezone(UTC).isoformat()
-    for bounds in ("2", "2, 4", f"start => '{first}'", "2, columns => 'id,text,v'"):
+    day = "dateadd(DAY, -1, now())"
+    for bounds in (
+        "2",
+        "2, 4",
+        f"start => '{first}'",
+        f"start => {day}",
+        "2, columns => 'id,text,v'",
+    ):
         found = spark.sql(f"select * from lance_changes('{path}', {bounds})")
         start = 1 if "start" in bounds else 2
         assert sorted(rows(found)) == sorted(rows(glaive.spark.read_changes(spark, path, start))), (
@@ -207,6 +214,7 @@ REFUSED = {
     "lance_scan('{}', fiter => 'id > 3')": r"option 'fiter' .* did you mean filter\?",
     "lance_scan('{}-none')": "DatasetNotFoundError",
     "lance_scan('{}', filter => string(rand()))": "filter: expected a constant",
+    "lance_changes('{}', now() - interval 1 day)": "start: expected a constant.* as a parameter",
     "lance_scan('{}', 1, 2)": r"at most 1 arguments by position \(uri\), found 3\. Name the others",
     "lance_search('{}', array(1.0f))": r"column: missing\. Arguments: uri, query, column, k",
     "lance_search('{}', array(1.0f), 'w')": "ColumnNotFoundError: No field named w",

@@ -149,8 +149,8 @@ def _constants(
     for name, argument in constants.items():
         if not argument.isConstantExpression:
             raise OptionError(
-                f"{name}: expected a constant, found a column or a table. Give one value for all "
-                "rows"
+                f"{name}: expected a constant, found a column, a table or an expression that Spark "
+                "evaluates later. Pass the value as a parameter: spark.sql(…, args=…)"
             )
     values = {name: _plain(one.value) for name, one in constants.items() if one.value is not None}
     for name in function.arguments:
