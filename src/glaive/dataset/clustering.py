@@ -18,15 +18,20 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.compact import Flags, compaction_groups, rewrite_groups, with_many_deleted
-from glaive.dataset.compaction_tasks import CompactionMetrics, CompactionOptions, RewriteResult
+from glaive.dataset.compaction_tasks import (
+    CompactionMetrics,
+    CompactionOptions,
+    RewriteResult,
+    with_lineage,
+)
 from glaive.dataset.stats import sample_positions
 from glaive.dataset.tasks import PARTS, RowTask, TaskRunner, cut_evenly, opened_at, parts_for
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.plan import plan_write
 from glaive.errors import ColumnNotFoundError, OptionError
-from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
+from glaive.format.fragment import FragmentList, unpacked_fragments
 from glaive.format.manifest import Feature
-from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
+from glaive.format.rowids import encode_row_ids
 from glaive.index.remap import pinned_fragments
 from glaive.scan.options import REWRITE_BLOBS, ScanOptions
 from glaive.scan.projection import CREATED_AT, ROW_ID, UPDATED_AT
@@ -348,7 +353,8 @@ class WritePart(RowTask):
             writer.discard()
             raise
         if manifest.uses(Feature.STABLE_ROW_IDS):
-            new = _with_lineage(new, table)
+            ids, created, updated = (table.column(name).to_numpy() for name in _LINEAGE)
+            new = with_lineage(new, lambda a, b: encode_row_ids(ids[a:b]), created, updated)
         return part, FragmentList.of(new)
 
     def _sorted(self, numbered: pa.Table) -> pa.Table:
@@ -368,24 +374,6 @@ def _is_sortable(column: Any) -> bool:
     kind = column.type
     lacks_order = pa.types.is_dictionary(kind) or pa.types.is_float16(kind)  # in Arrow
     return not isinstance(kind, pa.BaseExtensionType) and not lacks_order
-
-
-def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
-    """Return the fragments with the ids and versions of their rows."""
-    ids, created, updated = (table.column(name).to_numpy() for name in _LINEAGE)
-    numbered, start = [], 0
-    for fragment in new:
-        stop = start + fragment.physical_rows
-        numbered.append(
-            replace(
-                fragment,
-                row_ids=encode_row_ids(ids[start:stop]),
-                created_at=encode_versions(list(version_runs(created[start:stop]))),
-                updated_at=encode_versions(list(version_runs(updated[start:stop]))),
-            )
-        )
-        start = stop
-    return numbered
 
 
 # --- Which fragments are in order: the names of their files say so ----------------------
@@ -612,10 +600,4 @@ def cluster_rows(
     new = FragmentList.joined(part for _, part in sorted(results, key=itemgetter(0)))
     listed = manifest.complete_wire.fragments
     old = unpacked_fragments((listed[at] for at in positions.tolist()), manifest.where)
-    metrics = CompactionMetrics(
-        fragments_removed=len(old),
-        fragments_added=len(new),
-        files_removed=old.file_count,
-        files_added=len(new),
-    )
-    return RewriteResult(version, metrics, old, new, is_sorted=True)
+    return RewriteResult(version, CompactionMetrics.of(old, new), old, new, is_sorted=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from json import dumps, loads
@@ -19,7 +19,7 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import COMPRESSION, WriteOptions, plan_write
 from glaive.errors import OptionError
 from glaive.file.files import has_checksums
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import Fragment, FragmentList
 from glaive.format.manifest import Feature
 from glaive.format.rowids import (
     check_at_once,
@@ -264,6 +264,12 @@ class CompactionMetrics:
     files_removed: int = 0
     files_added: int = 0
 
+    @classmethod
+    def of(cls, old: Sequence[Fragment], new: Sequence[Fragment]) -> Self:
+        """Count the fragments, and their data files and deletion files."""
+        files = (FragmentList.of(fragments).file_count for fragments in (old, new))
+        return cls(len(old), len(new), *files)
+
     def __add__(self, other: CompactionMetrics) -> CompactionMetrics:
         counts = zip(asdict(self).values(), asdict(other).values(), strict=True)
         return CompactionMetrics(*map(sum, counts))
@@ -392,14 +398,7 @@ def rewrite(
     if stable:
         new = _with_lineage(dataset, old, new)
     moved = live_addresses(dataset, old) if addressed else b""
-    metrics = CompactionMetrics(
-        fragments_removed=len(old),
-        fragments_added=len(new),
-        files_removed=sum(
-            len(fragment.files) + (fragment.deletion_file is not None) for fragment in old
-        ),
-        files_added=sum(len(fragment.files) for fragment in new),
-    )
+    metrics = CompactionMetrics.of(old, new)
     return RewriteResult(read_version, metrics, tuple(old), tuple(new), moved)
 
 
@@ -452,20 +451,32 @@ def _with_lineage(
         updated.append(load("updated_at").at(offsets))
     sequence = concatenate_row_ids(ids, where=where)
     total = sum(fragment.physical_rows for fragment in new)
-    first, last = np.concatenate(created), np.concatenate(updated)
+
+    def ids_of(start: int, stop: int) -> bytes:
+        if len(new) == 1:
+            return sequence
+        window = np.arange(start, stop, dtype=np.uint32)
+        return select_row_ids(sequence, total, window, where=where)
+
+    return with_lineage(new, ids_of, np.concatenate(created), np.concatenate(updated))
+
+
+def with_lineage(
+    new: Sequence[Fragment],
+    ids_of: Callable[[int, int], bytes],
+    created: NDArray[np.uint64],
+    updated: NDArray[np.uint64],
+) -> list[Fragment]:
+    """Return fragments with encoded ids and versions of their rows, given for all rows in order."""
     numbered, start = [], 0
     for fragment in new:
         stop = start + fragment.physical_rows
-        part = sequence
-        if len(new) > 1:
-            window = np.arange(start, stop, dtype=np.uint32)
-            part = select_row_ids(sequence, total, window, where=where)
         numbered.append(
             replace(
                 fragment,
-                row_ids=part,
-                created_at=encode_version_array(first[start:stop]),
-                updated_at=encode_version_array(last[start:stop]),
+                row_ids=ids_of(start, stop),
+                created_at=encode_version_array(created[start:stop]),
+                updated_at=encode_version_array(updated[start:stop]),
             )
         )
         start = stop

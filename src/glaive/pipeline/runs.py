@@ -803,14 +803,9 @@ def _step(name: str, step: StepRecord) -> str:
         counts["attempts"] = step.attempts
     parts.append(_table(list(counts), [list(counts.values())]))
     if step.sample is not None and step.sample["rows"]:
-        parts.append(
-            f"<details><summary>sample</summary>{_table(**_titled(step.sample))}</details>"
-        )
+        sample = _table(step.sample["columns"], step.sample["rows"])
+        parts.append(f"<details><summary>sample</summary>{sample}</details>")
     return "".join([*parts, "</section>"])
-
-
-def _titled(sample: Mapping[str, list[Any]]) -> dict[str, Any]:
-    return {"titles": sample["columns"], "rows": sample["rows"]}
 
 
 def _dataset_rows(step: StepRecord) -> Iterator[list[str]]:

@@ -39,7 +39,7 @@ from glaive.dataset.writing.conform import check_same_columns, compatible, match
 from glaive.dataset.writing.conform import conform as as_stored
 from glaive.dataset.writing.fragments import discard_fragments, write_fragments
 from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
-from glaive.dataset.writing.rows import after_upkeep, commit_plan, version_read
+from glaive.dataset.writing.rows import after_upkeep, commit_plan, missing_files, version_read
 from glaive.errors import (
     ColumnNotFoundError,
     DatasetNotFoundError,
@@ -837,16 +837,7 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
     CommitConflictError
         Another dataset has replaced the dataset of the plan.
     """
-    if not plan.store.is_local:
-        return
-    names = (
-        data_file_path(file.path)
-        for fragment in fragments
-        for file in fragment.files
-        if file.base_id is None
-    )
-    missing = [name for name in names if plan.store.is_free(name)]
-    if missing:
+    if missing := missing_files(plan, fragments):
         version_read(plan)  # another dataset lacks the files as well
         raise StoreError(
             f"executors wrote {len(missing)} files to {plan.store.uri} that the driver "

@@ -163,7 +163,7 @@ def commit_plan(
     """
     fragments = FragmentList.of(fragments)
     # The plan of a new dataset lacks an identity, which would reveal a replaced folder.
-    if plan.identity is None and (missing := _removed(plan, fragments)):
+    if plan.identity is None and (missing := missing_files(plan, fragments)):
         done = _made(plan, once)
         if done is not None:
             return done
@@ -183,7 +183,7 @@ def commit_plan(
                 "were written. Repeat the overwrite if it should replace that dataset."
             ) from error
         later = _created_meanwhile(plan)
-        if missing := _removed(plan, fragments, asks=True):
+        if missing := missing_files(plan, fragments, asks=True):
             raise _without_files(plan, missing) from error
         return _commit(later, fragments, once)
 
@@ -210,7 +210,9 @@ def _made(plan: WritePlan, once: str | None) -> Manifest | None:
     return None
 
 
-def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False) -> list[str]:
+def missing_files(
+    plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False
+) -> list[str]:
     """Return missing files of new rows, as far as local data shows.
 
     With ``asks``, make one request per file.
