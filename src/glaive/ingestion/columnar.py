@@ -18,6 +18,7 @@ from glaive.ingestion.sources import (
     Rows,
     SourceFile,
     SourceFormat,
+    in_groups,
     open_source,
     refuse_failure,
 )
@@ -29,15 +30,8 @@ _BATCH_BYTES: Final = 64 << 20
 
 def _grouped_pieces(file: SourceFile, sizes: Sequence[int], target_bytes: int) -> list[Piece]:
     """Group consecutive parts of a file, such as row groups, by about ``target_bytes``."""
-    pieces, start, size = [], 0, 0
-    for number, part in enumerate(sizes):
-        if size and size + part > target_bytes:
-            pieces.append(Piece(file, start, number, size))
-            start, size = number, 0
-        size += part
-    if sizes:
-        pieces.append(Piece(file, start, len(sizes), size))
-    return pieces
+    groups = in_groups(sizes, target_bytes)
+    return [Piece(file, group.start, group.stop, sum(sizes[group])) for group in groups]
 
 
 # --- Parquet: row groups become record batches with the types that they were written with

@@ -46,6 +46,7 @@ from glaive.format.field import quoted_name
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.manifest import Feature, Manifest
 from glaive.ingestion.plan import IngestPlan, Staged, committing, find_made, version_of
+from glaive.ingestion.sources import in_groups
 from glaive.scan.options import Meter
 from glaive.scan.take import find_rows, take_physical
 from glaive.table.load import load_again
@@ -125,16 +126,8 @@ class StagedBlock:
     @classmethod
     def divided(cls, fragments: Sequence[Fragment], block_rows: int) -> list[StagedBlock]:
         """Divide fragments into blocks of about ``block_rows`` rows, at least a fragment each."""
-        blocks, group, rows = [], list[Fragment](), 0
-        for number, fragment in enumerate(fragments):
-            if group and rows + fragment.physical_rows > block_rows:
-                blocks.append(cls(number - len(group), packed_fragments(group)))
-                group, rows = [], 0
-            group.append(fragment)
-            rows += fragment.physical_rows
-        if group:
-            blocks.append(cls(len(fragments) - len(group), packed_fragments(group)))
-        return blocks
+        groups = in_groups([fragment.physical_rows for fragment in fragments], block_rows)
+        return [cls(group.start, packed_fragments(fragments[group])) for group in groups]
 
     def opened(self, target: OpenedVersion, shared: StagedMerge) -> OpenedVersion:
         """Open the rows as a version whose fragments have the ids 0, 1, …"""

@@ -36,7 +36,7 @@ from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import format_named, format_of
 from glaive.ingestion.lines import mapped
-from glaive.ingestion.sources import BAD_RECORDS, Piece, SourceFile, SourceFormat
+from glaive.ingestion.sources import BAD_RECORDS, SourceFile, SourceFormat, in_groups
 from glaive.ingestion.task import (
     Expectations,
     IngestedPieces,
@@ -659,11 +659,10 @@ def plan_ingest(
     if bad_records is not None:
         aside_options = WriteOptions(mode="append", transaction_properties=named)
         quarantine = plan_write(bad_records, BAD_RECORDS, aside_options)
-    pieces = (
-        piece for file in sources.files for piece in sources.source_format.pieces(file, task_bytes)
-    )
+    cut = sources.source_format.pieces
+    pieces = tuple(piece for file in sources.files for piece in cut(file, task_bytes))
     schema = sources.columns.schema
-    groups = list(_grouped(pieces, task_bytes))
+    groups = [pieces[part] for part in in_groups([one.size for one in pieces], task_bytes)]
     alone, given = len(groups) == 1, (quarantine, job, journal, expectations)
     tasks = tuple(
         IngestTask(
@@ -676,19 +675,6 @@ def plan_ingest(
         for at, group in enumerate(groups)
     )
     return IngestPlan(tasks, write, quarantine, job)
-
-
-def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, ...]]:
-    group: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        if group and size + piece.size > task_bytes:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(piece)
-        size += piece.size
-    if group:
-        yield tuple(group)
 
 
 # --- Commit the results of an ingest's tasks: bad records first, then the rows -----------

@@ -499,6 +499,18 @@ class Piece:
     size: int
 
 
+def in_groups(sizes: Sequence[int], limit: int) -> Iterator[slice]:
+    """Divide consecutive items by size; a group exceeds the limit only if it is a single item."""
+    start, held = 0, 0
+    for at, size in enumerate(sizes):
+        if at > start and held + size > limit:
+            yield slice(start, at)
+            start, held = at, 0
+        held += size
+    if sizes:
+        yield slice(start, len(sizes))
+
+
 class Configured:
     """An object with options by name; can be pickled.
 
