@@ -26,7 +26,7 @@ def fragment(size: int = 9, path: str = "f.lance") -> table_pb2.DataFragment:
 
 @pytest.mark.parametrize(("size", "known"), [(0, False), (1, True), (9, True), (10, False)])
 def test_a_single_file_has_a_size_that_is_known_and_small(size: int, *, known: bool) -> None:
-    found = SingleFile.from_wire(fragment(size), max_size=9)
+    found = SingleFile.of(Fragment.from_wire(fragment(size)), max_size=9)
     assert (found is not None) == known
     assert found is None or (found.size, found.rows) == (size, 5)
 

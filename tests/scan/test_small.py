@@ -19,7 +19,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.file.v2.reader import FieldColumns
 from glaive.file.v2.small_files import OtherOrder
-from glaive.format.manifest import Manifest
+from glaive.format.fragment import Fragment, SingleFile
 from glaive.scan import small
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
@@ -319,7 +319,7 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
     dataset = store(tmp_path / "t", tables, data_storage_version=version)
     assert together(dataset) == [12]
     assert dataset.to_table().equals(pa.concat_tables(tables).cast(dataset.schema))
-    every = [dataset.manifest.single_file(at, 2**30) for at in range(12)]
+    every = [SingleFile.of(dataset.manifest.fragment(at), 2**30) for at in range(12)]
     files = [file for file in every if file is not None]
     assert len(files) == 12
     source = BoundProjection(dataset.opened.snapshot, project(dataset.manifest.schema, None))
@@ -398,13 +398,13 @@ def test_small_files_are_planned_once_for_a_projection(
 ) -> None:
     made = glaive.write_dataset(pa.table({"n": range(400)}), tmp_path / "t", max_rows_per_file=10)
     planned = []
-    real = Manifest.single_file
+    real = SingleFile.of
 
-    def noted(manifest: Manifest, position: int, max_size: int) -> Any:
-        planned.append(position)
-        return real(manifest, position, max_size)
+    def noted(fragment: Fragment, max_size: int) -> Any:
+        planned.append(fragment.id)
+        return real(fragment, max_size)
 
-    monkeypatch.setattr(Manifest, "single_file", noted)
+    monkeypatch.setattr(SingleFile, "of", noted)
     dataset = glaive.dataset(made.uri)
     for _ in range(3):
         assert dataset.to_table()["n"].to_pylist() == list(range(400))
@@ -475,7 +475,7 @@ def test_files_are_joined_in_another_order_by_the_bytes_of_files_not_of_rows(
     rows = 200_000
     tables = [pa.table({"n": pa.array([at % 2 or None] * rows, pa.int64())}) for at in range(20)]
     dataset = store(tmp_path / "t", tables)
-    every = [dataset.manifest.single_file(at, 2**30) for at in range(20)]
+    every = [SingleFile.of(dataset.manifest.fragment(at), 2**30) for at in range(20)]
     source = BoundProjection(dataset.opened.snapshot, project(dataset.manifest.schema, None))
     bound = bind_files(source, [file for file in every if file is not None])
     (column,) = bound.columns
@@ -571,6 +571,24 @@ def test_many_bytes_of_small_files_are_read_anew(
     dataset.io_stats_incremental()
     assert dataset.to_table().num_rows == FILES * ROWS
     assert dataset.io_stats_incremental().read_iops == FILES
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str) -> None:
+    names = ["id", "text", "tags"]
+    dataset = store(
+        tmp_path / "t", [table.select(names) for table in parts()], data_storage_version=version
+    )
+    dataset.to_table(filter="id > 0")
+    for at in range(4):
+        dataset.delete(f"id >= {7 * at + 20} and id < {7 * at + 30}")  # all rows of one file
+        dataset.update({"text": "concat(text, '!')"}, where=f"id % 9 = {at}")
+        dataset.io_stats_incremental()
+        found = dataset.to_table(filter="id > 0")
+        assert dataset.io_stats_incremental().read_iops <= 6
+        afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
+        assert found.equals(afresh.to_table(filter="id > 0"))
+    assert 3 not in {fragment.fragment_id for fragment in dataset.get_fragments()}
 
 
 def test_filters_that_pass_few_rows_decode_a_kept_column_in_the_end(

@@ -21,13 +21,7 @@ from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.wire import (
-    MAX_FRAGMENT_ID,
-    MAX_FRAGMENT_ROWS,
-    check_file_name,
-    is_file_name,
-    parse,
-)
+from glaive.format.wire import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name, parse
 from glaive.types import FormatVersion, Int64s
 
 TOMBSTONE = -2
@@ -327,25 +321,25 @@ class SingleFile(NamedTuple):
     layout: tuple[FormatVersion, tuple[int, ...], tuple[int, ...]]
 
     @classmethod
-    def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
+    def of(cls, fragment: Fragment, max_size: int) -> SingleFile | None:
         """Return the only file of a fragment, if it has one of at most a size, or ``None``.
 
-        Return ``None`` too if its name is invalid; the code that opens the file reports that.
+        Return ``None`` too if its name is unusual; the code that opens the file reports that.
         """
-        if len(wire.files) != 1:
+        if len(fragment.files) != 1:
             return None
-        file = wire.files[0]
-        if not 0 < file.file_size_bytes <= max_size or file.HasField("base_id"):
+        file = fragment.files[0]
+        size = file.size
+        if size is None or size > max_size or file.base_id is not None:
             return None
-        if not (is_file_name(file.path) and file.path.endswith(".lance")):
+        if not file.path.endswith(".lance"):
             return None
-        version = storage_version(file.file_major_version, file.file_minor_version)
         return cls(
             data_file_path(file.path),
-            file.file_size_bytes,
-            wire.physical_rows,
-            wire.HasField("deletion_file"),
-            (version, tuple(file.fields), tuple(file.column_indices)),
+            size,
+            fragment.physical_rows,
+            fragment.deletion_file is not None,
+            (file.version, file.fields, file.column_indices),
         )
 
 
@@ -499,7 +493,7 @@ class FragmentColumns:
         if stated == len(self._merged.deletion_file) == found - len(self):
             return deleted
         fragments = (self._parse(table_pb2.DataFragment(), raw) for raw in self._wire.fragments)
-        return self._column(map(_deleted_by, fragments))
+        return self._column(map(deleted_by, fragments))
 
     def count_rows(self) -> int | None:
         """Return the number of live rows; ``None`` if the manifest of an old dataset lacks it."""
@@ -589,7 +583,9 @@ class FragmentColumns:
         known = len(row_ids) == len(self)
         return self.ids, self.physical_rows, deleted, row_ids if known else None
 
-    def check_same(self, position: int, fragment: table_pb2.DataFragment) -> None:
+    def check_same(
+        self, position: int, number: int, rows: int, deleted: int, row_ids: bytes
+    ) -> None:
         """Check that a fragment has the numbers of its columns here.
 
         A number that occurs twice, or as another kind of field, stands for itself in its own
@@ -600,15 +596,15 @@ class FragmentColumns:
         CorruptFileError
             Its numbers differ.
         """
-        ids, rows, deleted, row_ids = self._alone
+        ids, all_rows, all_deleted, all_row_ids = self._alone
         if (
-            ids[position] != fragment.id
-            or rows[position] != fragment.physical_rows
-            or (deleted is not None and deleted[position] != _deleted_by(fragment))
-            or (row_ids is not None and row_ids[position] != fragment.inline_row_ids)
+            ids[position] != number
+            or all_rows[position] != rows
+            or (all_deleted is not None and all_deleted[position] != deleted)
+            or (all_row_ids is not None and all_row_ids[position] != row_ids)
         ):
             raise CorruptFileError(
-                f"fragment {fragment.id}",
+                f"fragment {number}",
                 expected="an id, numbers of rows and row ids that are there once each, as numbers",
                 found="some twice, or in another form",
                 where=self._where,
@@ -672,7 +668,7 @@ class FragmentColumns:
         )
 
 
-def _deleted_by(fragment: table_pb2.DataFragment) -> int:
+def deleted_by(fragment: table_pb2.DataFragment) -> int:
     """Return a fragment's number of deleted rows; -1 if only the deletion file has it."""
     if not fragment.HasField("deletion_file"):
         return 0

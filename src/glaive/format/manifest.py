@@ -31,8 +31,8 @@ from glaive.format.fragment import (
     LEGACY,
     Fragment,
     FragmentColumns,
-    SingleFile,
     check_fragment,
+    deleted_by,
     known_version,
 )
 from glaive.format.paths import VERSIONS, NamingScheme
@@ -438,6 +438,12 @@ WRITER: Final = ("glaive", "0.1.0")
 
 _LENGTH: Final = struct.Struct("<I")
 
+_PARSED: Final[dict[bytes, Fragment]] = {}
+"""Parsed fragments by message: versions of a dataset share most of their fragments."""
+_MAX_PARSED: Final = 4096
+_PARSED_BYTES: Final = 512
+"""Maximum number of kept fragments, and bytes of the message of each."""
+
 
 class Manifest:
     """One version of a dataset.
@@ -513,7 +519,9 @@ class Manifest:
         if stated is not None and stated != LEGACY:
             return stated
         for position in range(self.num_fragments):
-            for file in Fragment.from_wire(self._parsed(self.wire, position), self.where).files:
+            for file in Fragment.from_wire(
+                self._parsed(self.wire.fragments[position]), self.where
+            ).files:
                 return file.version
         if stated is not None:
             return stated
@@ -622,24 +630,29 @@ class Manifest:
             It is invalid, or as for :func:`glaive.format.fragment.check_fragment`, or its numbers
             differ from the numbers of :attr:`columns`.
         """
-        message = self._parsed(self.complete_wire, position)
+        message = self._parsed(self.complete_wire.fragments[position])
         check_fragment(message, self.where)
-        self.columns.check_same(position, message)
+        numbers = message.id, message.physical_rows, deleted_by(message), message.inline_row_ids
+        self.columns.check_same(position, *numbers)
         return message
-
-    def single_file(self, position: int, max_size: int) -> SingleFile | None:
-        """Return the only file of a fragment; see :meth:`SingleFile.from_wire`."""
-        return SingleFile.from_wire(self.fragment_wire(position), max_size)
 
     def fragment(self, position: int) -> Fragment:
         """Return the fragment at a list position; errors as for :meth:`fragment_wire`."""
-        message = self._parsed(self.complete_wire, position)
-        fragment = Fragment.from_wire(message, self.where)
-        self.columns.check_same(position, message)
+        raw = self.complete_wire.fragments[position]
+        fragment = _PARSED.get(raw)
+        if fragment is None:
+            fragment = Fragment.from_wire(self._parsed(raw), self.where)
+            if len(raw) <= _PARSED_BYTES:
+                if len(_PARSED) >= _MAX_PARSED:
+                    _PARSED.clear()
+                _PARSED[raw] = fragment
+        deleted = fragment.num_deletions
+        numbers = fragment.id, fragment.physical_rows, -1 if deleted is None else deleted
+        self.columns.check_same(position, *numbers, fragment.row_ids or b"")
         return fragment
 
-    def _parsed(self, wire: table_pb2.ManifestOutline, position: int) -> table_pb2.DataFragment:
-        return parse(table_pb2.DataFragment(), wire.fragments[position], "fragment", self.where)
+    def _parsed(self, raw: bytes) -> table_pb2.DataFragment:
+        return parse(table_pb2.DataFragment(), raw, "fragment", self.where)
 
     def fragments(self) -> Iterator[Fragment]:
         """Return all fragments, in order."""

@@ -90,7 +90,7 @@ class SystemColumns:
             if self._live is not None:
                 before = before - self._live.deleted_before(rows)
             return before.astype(np.uint64)
-        if self._is_address(name):
+        if is_address(name, stable=self.stable):
             return rows.view(np.uint64) + np.uint64(self._ids)  # rows are at least 0
         values = self._kept.get(name)
         if values is None:
@@ -99,7 +99,7 @@ class SystemColumns:
 
     def find(self, name: str, condition: Condition, start: int, stop: int) -> NDArray[np.int64]:
         """Return the rows from ``start`` to ``stop`` whose value passes, ascending."""
-        if self._is_address(name):
+        if is_address(name, stable=self.stable):
             if isinstance(condition, InRange):
                 first, last = bounds(condition)
                 first, last = max(start, first - self._ids), min(stop - 1, last - self._ids)
@@ -114,15 +114,17 @@ class SystemColumns:
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
         return np.flatnonzero(flags) + start
 
-    def _is_address(self, name: str) -> bool:
-        return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
-
     def _decode(self, name: str) -> RowValues:
         from glaive.format.rowids import FIRST_VERSION, RowValues
 
         if name != ROW_ID and not self.stable:
             return RowValues.constant(FIRST_VERSION, self.rows)
         return self._load(_LINEAGE[name])
+
+
+def is_address(name: str, *, stable: bool) -> bool:
+    """Return whether a system column has addresses; with ``stable``, ``_rowid`` does not."""
+    return name == ROW_ADDRESS or (name == ROW_ID and not stable)
 
 
 def refuse_reserved_names(schema: LanceSchema, *names: str) -> None:

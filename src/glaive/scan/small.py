@@ -7,8 +7,7 @@ counts these fallbacks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
@@ -19,7 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import distinct, integer_array
-from glaive.arrow.chunked import concat_arrays, join_batches, take_values, value_bytes
+from glaive.arrow.chunked import (
+    concat_arrays,
+    has_dictionary,
+    join_batches,
+    take_values,
+    value_bytes,
+)
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
 from glaive.file.protocol import BoundColumn, in_proportion
@@ -33,6 +38,7 @@ from glaive.file.v2.small_files import (
 )
 from glaive.file.versions import V2_0
 from glaive.format.fragment import SingleFile
+from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
 from glaive.io.store import read_many
@@ -48,7 +54,7 @@ from glaive.scan.filter_search import (
 )
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
-from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns
+from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns, is_address
 from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.snapshot import without_deleted
@@ -73,7 +79,7 @@ def small_file(
 
     The format must allow to keep its columns.
     """
-    file = source.snapshot.manifest.single_file(position, most)
+    file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
     if file is None or file.layout[0] not in _VERSIONS:
         return None
     return file
@@ -185,14 +191,19 @@ class SmallFragments:
     files: Sequence[SingleFile]
     is_kept: bool = False
     """Whether the session keeps the files and the decoded columns for the next scan."""
-    taken: Counter[int] = field(default_factory=Counter)
-    """Values of each field that filters have taken so far."""
+    number: int = 0
+    """Number of the run in its plan."""
     _live: NDArray[np.bool_] | None = field(default=None, init=False)
 
     @cached_property
     def starts(self) -> list[int]:
         """First row of each fragment, counted over all fragments, and the total."""
         return list(accumulate((file.rows for file in self.files), initial=0))
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the files."""
+        return tuple(file.path for file in self.files)
 
     @property
     def size(self) -> int:
@@ -306,12 +317,40 @@ class SmallFragments:
         return counts
 
 
+@dataclass(slots=True, eq=False)
+class KeptColumn:
+    """A decoded column of small fragments, of which later versions use the files they share."""
+
+    part: SmallFragments | None = None
+    array: pa.Array | None = None
+    taken: int = 0
+    """Values that filters have taken so far."""
+
+    def of_first(self, paths: Sequence[str]) -> tuple[list[pa.Array], int]:
+        """Return the rows of the first files, up to an unknown file, and the number of files."""
+        if self.part is None or self.array is None:
+            return [], 0
+        number_of = {path: number for number, path in enumerate(self.part.paths)}
+        runs: list[list[int]] = []
+        count = 0
+        for number in map(number_of.get, paths):
+            if number is None:
+                break
+            if runs and runs[-1][1] == number:
+                runs[-1][1] += 1
+            else:
+                runs.append([number, number + 1])
+            count += 1
+        starts = self.part.starts
+        return [self.array[starts[first] : starts[stop]] for first, stop in runs], count
+
+
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
 class SmallColumns:
     """Stored columns of small fragments, with deleted rows. Errors are as of :func:`read_files`.
 
     The session keeps the columns of kept fragments once all their rows are read: for small pages,
-    decoding takes far longer than copying rows.
+    decoding takes far longer than copying rows. The next version decodes only its new files.
     """
 
     part: SmallFragments
@@ -351,29 +390,60 @@ class SmallColumns:
         """Return all rows of a field, by its number in the projection."""
 
         def load() -> tuple[pa.Array, int]:
+            part, kept = self.part, self._kept(at)
+            pieces, count = kept.of_first(part.paths)
+            if count < len(part.files):
+                pieces.append(self._after(count).decode(at))
             # Imported memory is read-only: users of a result must not change the next one.
-            table = pa.table([self._decode(at)], names=[""])
+            table = pa.table([concat_arrays(pieces)], names=[""])
             array: Any = pa.RecordBatchReader.from_stream(table).read_all().column(0).chunk(0)
+            # Later versions read dictionaries again: they would keep values of deleted files.
+            again = has_dictionary(array.type)
+            kept = KeptColumn() if again else KeptColumn(part, array, kept.taken)
+            self.source.snapshot.session.cache.put(self._key_of(at), kept, array.nbytes)
             return array, array.nbytes
 
-        return self.source.kept(self._name(at), load) if self.part.is_kept else self._decode(at)
+        return self.source.kept(self._name(at), load) if self.part.is_kept else self.decode(at)
+
+    def _after(self, first: int) -> SmallColumns:
+        """Return the columns of the files from ``first`` on."""
+        part = self.part
+        if not first:
+            return self
+        return SmallColumns(SmallFragments(part.ranges[first:], part.files[first:]), self.source)
 
     def _name(self, at: int) -> str:
         return f"{self._key}, column {at}"
 
+    def _key_of(self, at: int) -> Hashable:
+        """Return the key of a column in the session, in all versions that begin with its files."""
+        field, place = self.source.projection.fields[at], self.source.snapshot.cache_key()
+        ids = tuple(member.id for member in field.walk())
+        return (*place, self.part.number, ids, field.to_arrow().type)
+
+    def _kept(self, at: int) -> KeptColumn:
+        cache = self.source.snapshot.session.cache
+        kept: KeptColumn = cache.get_or_load(self._key_of(at), lambda: (KeptColumn(), _PART_BYTES))
+        return kept
+
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
         part = self.part
-        part.taken[at] += len(rows)
-        is_read = part.taken[at] * _READ_SHARE >= len(part.files)
-        is_worth = part.is_kept and is_read and part.taken[at] * _VALUE_SHARE >= part.starts[-1]
-        if is_worth or not is_bulk(part.files) or self.source.known(self._name(at)):
+        is_worth = not is_bulk(part.files)
+        if part.is_kept and not is_worth:
+            kept = self._kept(at)
+            kept.taken += len(rows)
+            is_read = kept.taken * _READ_SHARE >= len(part.files)
+            is_worth = is_read and kept.taken * _VALUE_SHARE >= part.starts[-1]
+            is_worth = is_worth or kept.array is not None
+        if is_worth:
             taken: pa.Array = take_values(self.read(at), rows)
             return taken
         column, checked = self._bound(at, len(rows))
         return checked(column.take(rows))
 
-    def _decode(self, at: int) -> pa.Array:
+    def decode(self, at: int) -> pa.Array:
+        """Return all rows of a field, decoded anew."""
         if is_bulk(self.part.files):
             rows = self.part.starts[-1]
             column, checked = self._bound(at, rows)
@@ -406,11 +476,15 @@ class _SmallSelection:
         columns = SmallColumns(part, source)
 
         def system(name: str) -> Any:
+            snapshot, rows = source.snapshot, np.arange(part.starts[-1], dtype=np.int64)
+            positions = [each.position for each in part.ranges]
+            if is_address(name, stable=snapshot.manifest.uses(Feature.STABLE_ROW_IDS)):
+                bases = (snapshot.manifest.fragment_ids[positions] << 32) - part.starts[:-1]
+                rows += np.repeat(bases, np.diff(part.starts))
+                return integer_array(rows.view(np.uint64))
             parts = [
-                SystemColumns(source.snapshot, rows.position).of(
-                    name, np.arange(rows.stop, dtype=np.int64)
-                )
-                for rows in part.ranges
+                SystemColumns(snapshot, position).of(name, rows[: stop - start])
+                for position, (start, stop) in zip(positions, pairwise(part.starts), strict=True)
             ]
             return integer_array(np.concatenate(parts))
 
@@ -493,7 +567,8 @@ def _cut(
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
     small = [part for part in parts if isinstance(part, SmallFragments)]
-    for part in small:
+    for number, part in enumerate(small):
+        part.number = number
         part.is_kept = are_few and _may_keep(source, part.files)
     singly = [part for part in small if not part.is_kept and not is_bulk(part.files)]
     return [FragmentWindows(part.ranges) if part in singly else part for part in parts]

@@ -165,7 +165,7 @@ def add_deletions(
 def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, content: bytes) -> None:
     """Write a deletion file. One request."""
     path = deletion_file_path(fragment_id, file.read_version, file.number, bitmap=file.bitmap)
-    store.put(path, [content])
+    store.put_new(path, [content])
     emit(FILES, mode="create", type="deletion", path=path)
 
 
