@@ -985,8 +985,8 @@ MISTAKES = [
         lambda g: g.nearest(q=[[1.0, 2.0], [1.0]]),
         OptionError,
         (
-            "nearest: q: expected vectors of one length, found [[1.0, 2.0], [1.0]]. Pass equally "
-            "many numbers in each vector."
+            "nearest: q: expected vectors of one length, found [[1.0, 2.0], [1.0]]. Pass unmasked "
+            "numbers, equally many per vector."
         ),
     ),
     Mistake(

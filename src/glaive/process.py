@@ -143,7 +143,7 @@ class Origin:
         self._process = os.getpid()
 
     @property
-    def is_here(self) -> bool:
+    def is_this_process(self) -> bool:
         """Whether it is this process."""
         return self._process == os.getpid()
 

@@ -123,14 +123,16 @@ def test_what_a_filter_finds_is_made_when_it_is_taken_once_rows_turn_out_to_be_h
     dataset = glaive.write_dataset({"text": [f"{at}" for at in range(8000)]}, tmp_path)
     query = make_query(Views(dataset.snapshot), ScanOptions.of(filter="length(text) > 0"))
     search = Search.of(ScanRun(query.source, query.options), query.filter)
-    query.source.projection.row_sizes.see(0, pa.array(["x" * 1000]))  # of which a window has many
+    query.source.projection.row_sizes.measure(
+        0, pa.array(["x" * 1000])
+    )  # of which a window has many
     size = 2**29
     text = [None, pa.py_buffer(np.array([0, size])), pa.py_buffer(np.zeros(size, np.uint8))]
     huge = pa.Array.from_buffers(pa.large_binary(), 1, text)
     made = []
 
     def work(selection: FragmentSelection) -> int:
-        selection.bound.projection.row_sizes.see(0, huge)
+        selection.bound.projection.row_sizes.measure(0, huge)
         made.append(selection.count)
         return selection.count
 

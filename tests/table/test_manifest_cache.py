@@ -170,7 +170,7 @@ class TestFollowing:
         self, nanoseconds: int, shows: bool
     ) -> None:
         a_second_ago = (time.time_ns() - 10**9) // 10**6 * 10**6 + nanoseconds
-        seen = ManifestCache(step_seconds=3600.0).see((1, a_second_ago, a_second_ago))
+        seen = ManifestCache(step_seconds=3600.0).judge((1, a_second_ago, a_second_ago))
         assert seen is not None
         assert seen.shows_changes is shows
 

@@ -838,7 +838,7 @@ class RowSizes:
         """Return the last seen bytes of a field's value; 0 if it is unseen, or has one size."""
         return self._seen.get(at, 0)
 
-    def see(self, at: int, array: Any) -> None:
+    def measure(self, at: int, array: Any) -> None:
         """Note what values of a field took."""
         if at in self._seen and len(array):
             self._seen[at] = max(1, array.nbytes // len(array))
@@ -846,7 +846,7 @@ class RowSizes:
     def measure_all(self, arrays: Sequence[Any]) -> None:
         """See the arrays of all fields."""
         for at in self._seen:
-            self.see(at, arrays[at])
+            self.measure(at, arrays[at])
 
 
 # --- The bytes that the value of each row takes, whatever its type ----------------------

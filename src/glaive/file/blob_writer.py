@@ -110,7 +110,7 @@ class BlobFiles:
         if self._pack is not None:
             self._pack.abort()
             self._pack = None
-        if self._origin.is_here:
+        if self._origin.is_this_process:
             self._store.discard(self._done)
 
     def _next_id(self) -> int:

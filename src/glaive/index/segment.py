@@ -643,7 +643,7 @@ class SegmentWriter:
         """
         for file in self._open.values():
             file.abort()
-        if finished and self._origin.is_here:
+        if finished and self._origin.is_this_process:
             self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
             with suppress(StoreError):  # a folder that stays is for a clean-up
                 self.store.remove_empty([self.folder])

@@ -376,7 +376,7 @@ def run_tasks(
             if progress is not None:
                 progress(len(results), len(plan.tasks))
     except BaseException:
-        if origin.is_here:  # and not in a fork that ``progress`` made
+        if origin.is_this_process:  # and not in a fork that ``progress`` made
             for number, result in results.items():
                 _discard(plan.tasks[number], result)
         raise
@@ -411,7 +411,7 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
             yield number, left.pop(number)
     finally:
         numbers.close()  # waits for tasks that ran when another task failed
-        for number, result in left.items() if origin.is_here else ():
+        for number, result in left.items() if origin.is_this_process else ():
             _discard(tasks[number], result)
 
 

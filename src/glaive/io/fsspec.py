@@ -280,7 +280,7 @@ class FsspecSink(RemoteSink):
     def abort(self) -> None:
         """Discard the object, if the file system can."""
         file, self._file = self._file, None
-        if file is not None and not self._origin.is_here:
+        if file is not None and not self._origin.is_this_process:
             self._origin.leave(file)
         elif file is not None:
             with suppress(Exception):

@@ -527,7 +527,7 @@ class LocalSink:
         """Remove the written data; safe to call twice and after a failure."""
         with suppress(OSError):
             self._close()
-        if self._origin.is_here:
+        if self._origin.is_this_process:
             with suppress(OSError):
                 os.unlink(self._temporary)
 

@@ -189,7 +189,7 @@ class _Begun(Generic[T, R]):
 
     def end(self) -> None:
         """Refuse further work, and wait for running work, which only the parent of a fork has."""
-        if not self._origin.is_here:
+        if not self._origin.is_this_process:
             return
         with self._changed:
             self._ended = True

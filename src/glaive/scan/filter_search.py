@@ -277,7 +277,7 @@ class FragmentSelection:
 
         def read(at: int) -> Any:
             array = checked(values(at))
-            bound.projection.row_sizes.see(at, array)
+            bound.projection.row_sizes.measure(at, array)
             return array
 
         def values(at: int) -> Any:
@@ -645,7 +645,7 @@ class Search:
         with self.meter.step("decode"):
             read_in_one_request(bound, needed, columns, plan)
             for at in needed:
-                bound.projection.row_sizes.see(at, columns.field(at))
+                bound.projection.row_sizes.measure(at, columns.field(at))
         with self.meter.step("filter"):
             try:
                 flags = self._flags(terms, columns)

@@ -288,12 +288,12 @@ class SnapshotIndices:
         except UnsupportedFeatureError as error:
             reason = str(error)
 
-            def tell() -> tuple[None, int]:
+            def warn() -> tuple[None, int]:
                 message = "Index %r is left aside, and its rows are scanned: %s"
                 _LOG.warning(message, segment.entry.name, reason)
                 return None, 0
 
-            keep("left aside", tell)  # once in a session
+            keep("left aside", warn)  # once in a session
             raise
         cache.opened += 1
         vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)

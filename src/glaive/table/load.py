@@ -122,7 +122,7 @@ class ManifestCache:
             return None
         return entry.manifest
 
-    def see(self, state: DirectoryState | None) -> SeenDirectory | None:
+    def judge(self, state: DirectoryState | None) -> SeenDirectory | None:
         """Judge the state of a directory that was just read, before it is listed."""
         if state is None:
             return None
@@ -212,7 +212,7 @@ def open_latest(
         # Meanwhile a clean-up may delete it after a newer commit. Or a writer is writing it, on a
         # store that creates an empty file first.
         with suppress(ObjectNotFoundError):
-            seen = cache.see(store.folder_state(VERSIONS))
+            seen = cache.judge(store.folder_state(VERSIONS))
             newest = newest_name(store)
             return load_manifest(store, newest, keep=True, seen=seen, cache=cache)
     return load_manifest(store, latest(store), cache=cache)

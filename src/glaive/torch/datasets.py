@@ -829,7 +829,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     def __iter__(self) -> Iterator[Any]:
         if self._closed:
             raise OptionError("AsyncDataset: it is closed; make another one")
-        if not self._origin.is_here:
+        if not self._origin.is_this_process:
             self._end()
         items = self._items = self._items or self._start()
         while self._midway:  # the rest of a pass that was left
@@ -862,7 +862,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._end()
 
     def _next(self, items: Connection) -> tuple[str, Any]:
-        if not self._origin.is_here:
+        if not self._origin.is_this_process:
             raise JobError("AsyncDataset: the process was forked in this pass; begin another one")
         try:
             data = items.recv_bytes()
@@ -887,7 +887,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._midway = False
         if process is None or items is None:
             return
-        if not self._origin.is_here:  # both belong to the parent
+        if not self._origin.is_this_process:  # both belong to the parent
             items.close()
             return
         with suppress(OSError):  # it has ended

@@ -253,7 +253,7 @@ def for_each(
                         task.cancel()
                     raise
     except BaseException:
-        if not keep and origin.is_here:
+        if not keep and origin.is_this_process:
             discard_files(snapshot, done.values())
         raise
     return done

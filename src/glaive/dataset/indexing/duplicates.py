@@ -235,8 +235,8 @@ def _pairs(
     step = min(_BATCH_ROWS, max(_ANCHOR_ROWS, _BATCH_BYTES // width))
     batches = [slice(at, min(at + step, len(places))) for at in range(0, len(places), step)]
     # Both batches of a tile are in memory anyway; memory decides how many more are kept.
-    room = max(2, limits.memory // (step * width))
-    vectors = lru_cache(room)(partial(_decoded, opened, number, codes, step))
+    cached_blocks = max(2, limits.memory // (step * width))
+    vectors = lru_cache(cached_blocks)(partial(_decoded, opened, number, codes, step))
     live = np.ones(len(places), np.bool_) if places.live is None else places.live
     metric: Metric = "dot" if opened.metric == "cosine" else opened.metric
     tiles = (

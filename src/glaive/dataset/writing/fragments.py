@@ -228,7 +228,7 @@ class RollingWriter:
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
-        if self._origin.is_here:
+        if self._origin.is_this_process:
             discard_fragments(self.plan, self.fragments)
 
 

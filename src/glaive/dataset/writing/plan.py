@@ -431,9 +431,9 @@ class WritePlan:
         if compression == "automatic" or isinstance(self.profile, LegacyProfile):
             return given
         # Imported here: few writes have options.
-        from glaive.file.v2.writer import EVERY
+        from glaive.file.v2.writer import ALL_COLUMNS
 
-        return {EVERY: {"compression": compression}, **(given or {})}
+        return {ALL_COLUMNS: {"compression": compression}, **(given or {})}
 
     def for_task(self, task: int | None) -> WritePlan:
         """Return the plan for one of the tasks of a job, which number their rows."""

@@ -270,7 +270,7 @@ def _used_only(array: Any) -> Any:
 GivenOptions = Mapping[str, Mapping[str, object]]
 """Path of a column → options by unprefixed key."""
 
-EVERY = "*"
+ALL_COLUMNS = "*"
 """Path that means all columns, unless a column has this name."""
 
 _INHERITED = "structural_encoding"
@@ -300,7 +300,7 @@ def column_options(
                 f"encoding_options: expected a mapping of options for column {path!r}, "
                 f"found {options!r}"
             )
-        if path == EVERY and path not in schema.names:
+        if path == ALL_COLUMNS and path not in schema.names:
             every = read_options(options, path)
             continue
         field = schema.find(path)[-1]

@@ -264,7 +264,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
 
 def _remove(folder: Path, origin: Origin) -> None:
     """Remove a folder as far as possible; ignore errors, because they could hide another one."""
-    if not origin.is_here:
+    if not origin.is_this_process:
         return
     try:
         folder.rmdir()  # works for an empty folder even with too many open files

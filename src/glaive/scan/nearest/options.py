@@ -60,7 +60,7 @@ def query_vectors(given: Any) -> NDArray[Any]:
     except (ValueError, TypeError, pa.ArrowException) as error:
         raise OptionError(
             f"nearest: q: expected vectors of one length, found {given!r:.60}. Pass "
-            "equally many numbers in each vector."
+            "unmasked numbers, equally many per vector."
         ) from error
     if numbers.dtype.kind not in "fiub" or numbers.ndim not in (1, 2):
         raise OptionError(
