@@ -319,7 +319,7 @@ class SmallFragments:
 
 @dataclass(slots=True, eq=False)
 class KeptColumn:
-    """A decoded column of small fragments, of which later versions use the files they share."""
+    """A decoded column of small fragments. Later versions use the rows of the files they share."""
 
     part: SmallFragments | None = None
     array: pa.Array | None = None
