@@ -981,15 +981,6 @@ MISTAKES = [
         ),
     ),
     Mistake(
-        "search: vectors of two lengths",
-        lambda g: g.nearest(q=[[1.0, 2.0], [1.0]]),
-        OptionError,
-        (
-            "nearest: q: expected vectors of one length, found [[1.0, 2.0], [1.0]]. Pass unmasked "
-            "numbers, equally many per vector."
-        ),
-    ),
-    Mistake(
         "delete: no condition",
         lambda g: g.dataset.delete(None),
         OptionError,

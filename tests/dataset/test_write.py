@@ -663,8 +663,6 @@ def test_masked_positions_and_numbers_of_queries_are_refused(tmp_path: Path) -> 
     masked = np.ma.array([1, 2, 0], mask=[False, True, False])
     with pytest.raises(OptionError, match="row positions: expected integers, found a masked one"):
         dataset.take(masked)
-    with pytest.raises(
-        OptionError, match="nearest: q: expected vectors of one length, found masked"
-    ):
+    with pytest.raises(OptionError, match=r"nearest: q: expected numbers.*: masked numbers"):
         dataset.to_table(nearest={"column": "v", "q": masked})
     assert dataset.take(np.ma.array([1, 0]))["v"].to_pylist() == [[0, 1, 0], [1, 0, 0]]

@@ -58,10 +58,10 @@ def query_vectors(given: Any) -> NDArray[Any]:
     try:
         numbers = given if type(given) is np.ndarray else np.asarray(_plain(given))
     except (ValueError, TypeError, pa.ArrowException) as error:
+        # The query itself is not shown: Arrow would read invalid offsets to print it.
         raise OptionError(
-            f"nearest: q: expected vectors of one length, found {given!r:.60}. Pass "
-            "unmasked numbers, equally many per vector."
-        ) from error
+            f"nearest: q: expected numbers, all vectors of one length: {error}"
+        ) from None
     if numbers.dtype.kind not in "fiub" or numbers.ndim not in (1, 2):
         raise OptionError(
             "nearest: q: expected a vector of numbers, or a list of vectors of one length, found "
