@@ -43,6 +43,14 @@ def value(request: object, name: str, default: Any = None) -> Any:
     return default if given is None else given
 
 
+def index_name_of(request: object) -> str:
+    """Return the name of the index that a request is for."""
+    name = value(request, "index_name")
+    if not name:
+        raise InvalidInputError("index_name: the request needs the name of an index")
+    return str(name)
+
+
 def id_of(request: object, *, of_table: bool = False) -> tuple[str, ...]:
     """Return the id of a request.
 

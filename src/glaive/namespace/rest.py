@@ -28,7 +28,7 @@ from glaive.namespace.errors import (
     ServiceUnavailableError,
     as_namespace_errors,
 )
-from glaive.namespace.folders import DELIMITER, id_of, value
+from glaive.namespace.folders import DELIMITER, id_of, index_name_of, value
 from glaive.namespace.operations import (
     ARROW_STREAM,
     JSON,
@@ -360,10 +360,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
             text = self.delimiter.join(names) if names else self.delimiter
             path = path.replace("{id}", quote(text, safe=""))
         if "{index_name}" in path:
-            name = value(request, "index_name")
-            if not name:
-                raise InvalidInputError("index_name: the request needs the name of an index")
-            path = path.replace("{index_name}", quote(str(name), safe=""))
+            path = path.replace("{index_name}", quote(index_name_of(request), safe=""))
         asked = {"delimiter": self.delimiter}
         for name in operation.query:
             given = value(request, name)

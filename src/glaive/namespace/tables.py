@@ -42,7 +42,7 @@ from glaive.namespace.errors import (
     UnsupportedOperationError,
     as_namespace_errors,
 )
-from glaive.namespace.folders import id_of, mode_of, page_of, text_of, value
+from glaive.namespace.folders import id_of, index_name_of, mode_of, page_of, text_of, value
 from glaive.table.manifest_registers import manifest_key
 from glaive.table.manifest_steps import refuse_others
 from glaive.table.refs import MAIN, TREE, is_branch_name
@@ -189,7 +189,7 @@ class TableOperations(ABC):
     def drop_table_index(self, request: Any) -> interface.DropTableIndexResponse:
         """Drop an index."""
         with self._table(request) as opened:
-            opened.drop_index(_index_name(request))
+            opened.drop_index(index_name_of(request))
         return interface.DropTableIndexResponse()
 
     # ------------------------------------------------------------ tags and branches
@@ -310,7 +310,7 @@ class TableOperations(ABC):
     def describe_table_index_stats(self, request: Any) -> interface.DescribeTableIndexStatsResponse:
         """Return the covered and uncovered rows of an index."""
         with self._table(request) as opened:
-            stats = opened.stats.index_stats(_index_name(request), 0)
+            stats = opened.stats.index_stats(index_name_of(request), 0)
         names = ("index_type", "num_indexed_rows", "num_unindexed_rows", "num_indices")
         facts: dict[str, Any] = {name: stats.get(name) for name in names}
         return interface.DescribeTableIndexStatsResponse(**facts)
@@ -561,13 +561,6 @@ class TableOperations(ABC):
 
 def _name(request: object) -> str:
     return f"table {text_of(id_of(request, of_table=True))}"
-
-
-def _index_name(request: object) -> str:
-    name = value(request, "index_name")
-    if not name:
-        raise InvalidInputError("index_name: the request needs the name of an index")
-    return str(name)
 
 
 def _reference(request: object) -> Any:

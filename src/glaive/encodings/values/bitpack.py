@@ -30,7 +30,7 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, chunk_counts, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bitpack import BLOCK, WORD_BITS
@@ -118,10 +118,7 @@ class InlineBitpacking(ValueEncoding):
         """Pack every 1,024 values with the width they need."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         data, sizes = pack_inline(fixed.values, fixed.count, self.bits)
-        counts = np.full(len(sizes), BLOCK, np.int64)
-        if len(counts):
-            counts[-1] = fixed.count - BLOCK * (len(counts) - 1)
-        return EncodedChunks((data,), (sizes,), counts)
+        return EncodedChunks((data,), (sizes,), chunk_counts(fixed.count, BLOCK))
 
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where

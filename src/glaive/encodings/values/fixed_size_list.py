@@ -34,6 +34,7 @@ from glaive.encodings.protocol import (
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.sequences import Constant
+from glaive.encodings.writing.fixed_stats import chunk_counts
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
@@ -183,9 +184,7 @@ class FixedSizeList(ValueEncoding):
         size = self.bits_per_value // 8
         while 2 * rows * size < CHUNK_BYTES and 2 * rows <= CHUNK_VALUES:
             rows *= 2
-        counts = np.full(-(-count // rows), rows, np.int64)
-        if count % rows:
-            counts[-1] = count % rows
+        counts = chunk_counts(count, rows)
         sources = [*validities, leaf.values]
         buffers = tuple(
             as_array(source)[: _bytes(count * width)]

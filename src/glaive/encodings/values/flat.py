@@ -30,7 +30,7 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import value_encoding
-from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
+from glaive.encodings.writing.fixed_stats import FixedStats, chunk_counts, fixed_width
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import CHUNK_BYTES, CHUNK_VALUES
@@ -115,9 +115,7 @@ class Flat(ValueEncoding):
         """Divide into chunks, by default of about 4 KiB; chunks are views."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         values = _chunk_values(self.bits, self.chunk_bytes)
-        counts = np.full(-(-fixed.count // values), values, np.int64)
-        if len(counts):
-            counts[-1] = fixed.count - values * (len(counts) - 1)
+        counts = chunk_counts(fixed.count, values)
         sizes = (counts * self.bits + 7) // 8
         return EncodedChunks((as_array(fixed.values)[: int(sizes.sum())],), (sizes,), counts)
 
@@ -236,9 +234,7 @@ class ByteStreamSplit(ValueEncoding):
         fixed = fixed_width(block, self.bits, self.wire_name)
         width = self.bits // 8
         values = SPLIT_CHUNK_BYTES // width
-        counts = np.full(-(-fixed.count // values), values, np.int64)
-        if len(counts):
-            counts[-1] = fixed.count - values * (len(counts) - 1)
+        counts = chunk_counts(fixed.count, values)
         data = split_bytes(fixed.values, counts, self.bits)
         return EncodedChunks((data,), (counts * width,), counts)
 

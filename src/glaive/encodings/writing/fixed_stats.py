@@ -15,7 +15,7 @@ from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
 from glaive.kernels._bitpack import BLOCK, WORD_BITS
 from glaive.kernels.bitpack import chunk_widths
-from glaive.types import UInt8s, as_array
+from glaive.types import Int64s, UInt8s, as_array
 
 if TYPE_CHECKING:
     from glaive.kernels.runs import RunPlan
@@ -26,6 +26,14 @@ CHUNK_OVERHEAD = 12
 
 ENTROPY_SAMPLE = 4096
 """Values sampled for the entropy of their bytes."""
+
+
+def chunk_counts(count: int, each: int) -> Int64s:
+    """Return the values of each chunk of ``count`` values: the last one has the rest."""
+    counts = np.full(-(-count // each), each, np.int64)
+    if count % each:
+        counts[-1] = count % each
+    return counts
 
 
 def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:

@@ -19,7 +19,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.planes import SlotLayer, encode_planar_page, encode_sparse_page
 from glaive.errors import GlaiveError
 from glaive.file.v2.columns import Node
-from glaive.file.v2.writer import Columns, FileV2Writer, Symbols, list_items, refuse_nulls, shred
+from glaive.file.v2.writer import Columns, FileV2Writer, Symbols, list_parts, refuse_nulls, shred
 from glaive.types import Flags
 
 # --- Shredding into leaves with the slots of every layer: sparse structure instead of levels
@@ -98,9 +98,7 @@ def _shred_with_slots(
         layer = SlotLayer(flags, size=size)
         yield from _shred_with_slots(node.children[0], items, (*outside, layer), below, rows)
         return
-    offsets = np.asarray(array.offsets).astype(np.int64)
-    lengths = np.diff(offsets)
-    items = list_items(array).slice(offsets[0], offsets[-1] - offsets[0])
+    lengths, items = list_parts(array)
     if flags is not None:
         if lengths[~flags].any():
             items = items.filter(pa.array(np.repeat(flags, lengths)))

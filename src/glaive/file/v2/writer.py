@@ -44,7 +44,7 @@ from glaive.io.checksums import checksum_function
 from glaive.io.pool import ordered_map
 from glaive.io.store import BytesLike, ObjectStore
 from glaive.io.wrapped import AlignedSink
-from glaive.types import ByteRange, Flags
+from glaive.types import ByteRange, Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.encodings.writing.string_stats import PageSymbols, SharedSymbols
@@ -122,9 +122,7 @@ def _shred(
                 refuse_nulls(child, flags if flags is None or outside is None else flags | ~outside)
             _shred(child, member, inside, leaves, rows)
         return
-    offsets = np.asarray(array.offsets).astype(np.int64)
-    lengths = np.diff(offsets)
-    items = list_items(array).slice(offsets[0], offsets[-1] - offsets[0])
+    lengths, items = list_parts(array)
     inside, keep = repdef.add_lists(entries, lengths, validity_flags(array))
     if keep is not None:
         items = items.filter(pa.array(np.repeat(keep, lengths)))
@@ -147,14 +145,15 @@ def refuse_nulls(node: Node, valid: Flags | None) -> None:
         )
 
 
-def list_items(array: Any) -> Any:
-    """Return the items of all lists of an array, or the entries of its maps; ignores its offset."""
+def list_parts(array: Any) -> tuple[Int64s, Any]:
+    """Return the lengths of lists, and their items; of maps, their entries."""
+    offsets = np.asarray(array.offsets).astype(np.int64)
     if isinstance(array, pa.MapArray):
-        entries = array.type
-        return pa.StructArray.from_arrays(
-            [array.keys, array.items], fields=[entries.key_field, entries.item_field]
-        )
-    return array.values
+        fields: Any = [array.type.key_field, array.type.item_field]
+        items: Any = pa.StructArray.from_arrays([array.keys, array.items], fields=fields)
+    else:
+        items = array.values
+    return np.diff(offsets), items.slice(offsets[0], offsets[-1] - offsets[0])
 
 
 # --- Dictionary-encoded text that stays encoded while it is copied into other pages -----
