@@ -29,7 +29,7 @@ from glaive.spark.failures import naming_columns
 from glaive.spark.lance_table.merge import MergeBuilder, evaluated_once
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _DELETED: Final = "__change_deleted"
@@ -43,9 +43,7 @@ class FrameChanges(ChangeRules):
 
     __slots__ = ()
 
-    def apply(
-        self, spark: SparkSession, dataset: LanceDataset, source: DataFrame, job_id: str | None
-    ) -> dict[str, int]:
+    def apply(self, dataset: LanceDataset, source: DataFrame, job_id: str | None) -> dict[str, int]:
         """Apply the changes of a frame, and return the counts of the merge."""
         dataset.checkout_latest()
         changes = self._changes(source, self.columns_set(dataset, source.columns))
@@ -55,14 +53,14 @@ class FrameChanges(ChangeRules):
             if not deleted.isEmpty():
                 _add_deletes(deletes, deleted)
             merge, known = self._newest if self.scd == 1 else self._history, deletes.opened()
-            ends = None if known is None else version_frame(spark, known)
-            return merge(spark, dataset, changes, ends).execute(job_id=job_id)
+            ends = deleted.limit(0) if known is None else version_frame(source.sparkSession, known)
+            return merge(dataset, changes, ends).execute(job_id=job_id)
 
     def writer(self, dataset: LanceDataset, source: DataFrame) -> DataStreamWriter:
         """Return a writer that applies each batch of a stream."""
 
         def apply(batch: DataFrame, _number: int) -> None:
-            self.apply(batch.sparkSession, dataset, batch, None)
+            self.apply(dataset, batch, None)
 
         # Spark repeats a batch after a crash: changes that were applied have no effect.
         return source.writeStream.foreachBatch(apply)
@@ -98,23 +96,14 @@ class FrameChanges(ChangeRules):
             )
 
     def _newest(
-        self,
-        spark: SparkSession,
-        dataset: LanceDataset,
-        changes: DataFrame,
-        deletes: DataFrame | None,
+        self, dataset: LanceDataset, changes: DataFrame, deletes: DataFrame
     ) -> MergeBuilder:
         """Return a merge that keeps the newest values of each row (``scd=1``)."""
         keys, order = self._names(), f"t.{quoted_name(self.sequence_by)}"
         own = (*self.keys, self.sequence_by, SEQUENCE, _DELETED)
         values = [name for name in changes.columns if name not in own]
-        if deletes is None:
-            changes = changes.withColumn(
-                _RESET, F.lit(None).cast(changes.schema[SEQUENCE].dataType)
-            )
-        else:
-            last = deletes.groupBy(*keys).agg(F.max(SEQUENCE).alias(_RESET))
-            changes = changes.join(last, list(self.keys), "left")
+        last = deletes.groupBy(*keys).agg(F.max(SEQUENCE).alias(_RESET))
+        changes = changes.join(last, list(self.keys), "left")
         sequence, reset = F.col(SEQUENCE), F.col(_RESET)
         live = reset.isNull() | (sequence > reset)
         rows = changes.groupBy(*keys).agg(
@@ -132,7 +121,7 @@ class FrameChanges(ChangeRules):
                 updates[name] = f"coalesce(s.{column}, if({kept}, t.{column}, null))"
         inserts = {name: f"s.{quoted_name(name)}" for name in (*self.keys, *values)}
         inserts[self.sequence_by] = f"s.{SEQUENCE}"
-        merge = MergeBuilder(spark, dataset, "t", rows.alias("s"), self._condition())
+        merge = self._merge(dataset, rows)
         merge = merge.whenMatchedDelete(
             f"s.{_DELETED} and ({order} <= s.{_RESET} or {order} is null)"
         )
@@ -146,20 +135,19 @@ class FrameChanges(ChangeRules):
         counts = live & column.isNotNull() if self.ignore_null_updates else live
         return F.max_by(column, F.when(counts, F.col(SEQUENCE))).alias(name)
 
-    def _condition(self) -> str:
-        return " and ".join(f"t.{name} = s.{name}" for name in self._names())
+    def _merge(self, dataset: LanceDataset, rows: DataFrame, also: str = "") -> MergeBuilder:
+        """Return a merge of rows with the keys, and further conditions."""
+        condition = " and ".join(f"t.{name} = s.{name}" for name in self._names()) + also
+        return MergeBuilder(rows.sparkSession, dataset, "t", rows.alias("s"), condition)
 
     def _history(
-        self,
-        spark: SparkSession,
-        dataset: LanceDataset,
-        changes: DataFrame,
-        deletes: DataFrame | None,
+        self, dataset: LanceDataset, changes: DataFrame, deletes: DataFrame
     ) -> MergeBuilder:
         """Return a merge that keeps all values of each row with their sequences (``scd=2``)."""
         keys = self._names()
         values = [n for n in changes.columns if n not in (*self.keys, SEQUENCE, _DELETED)]
         changed = changes.select(*keys).distinct()
+        spark = changes.sparkSession
         there = version_frame(spark, dataset, columns=[*self.keys, VALID_FROM, VALID_TO])
         there = (
             there.join(changed, list(self.keys), "left_semi")
@@ -175,10 +163,9 @@ class FrameChanges(ChangeRules):
         new = changes.where(~F.col(_DELETED)).dropDuplicates([*self.keys, SEQUENCE])
         new = new.join(there.select(*keys, SEQUENCE), [*self.keys, SEQUENCE], "left_anti")
         events = new.withColumn(_NEW, F.lit(True)).unionByName(there, allowMissingColumns=True)
-        if deletes is not None:
-            ends = deletes.join(changed, list(self.keys), "left_semi")
-            ends = ends.withColumn(_DELETED, F.lit(True)).withColumn(_NEW, F.lit(False))
-            events = events.unionByName(ends, allowMissingColumns=True)
+        ends = deletes.join(changed, list(self.keys), "left_semi")
+        ends = ends.withColumn(_DELETED, F.lit(True)).withColumn(_NEW, F.lit(False))
+        events = events.unionByName(ends, allowMissingColumns=True)
         order = Window.partitionBy(*keys).orderBy(SEQUENCE, _DELETED)
         following = F.lead(SEQUENCE).over(order)
         rows = events.select("*", following.alias(VALID_TO)).where(
@@ -186,8 +173,7 @@ class FrameChanges(ChangeRules):
         )
         ended = {VALID_TO: f"s.{VALID_TO}", IS_CURRENT: f"s.{VALID_TO} is null"}
         named = {name: f"s.{quoted_name(name)}" for name in (*self.keys, *values)}
-        condition = f"{self._condition()} and t.{VALID_FROM} = s.{SEQUENCE}"
-        merge = MergeBuilder(spark, dataset, "t", rows.alias("s"), condition)
+        merge = self._merge(dataset, rows, f" and t.{VALID_FROM} = s.{SEQUENCE}")
         merge = merge.whenMatchedUpdate(None, ended)
         return merge.whenNotMatchedInsert(None, {**named, VALID_FROM: f"s.{SEQUENCE}", **ended})
 

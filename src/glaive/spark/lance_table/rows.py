@@ -350,7 +350,7 @@ class TableRows(TableHandle):
         )
         if source.isStreaming:
             return rules.writer(self._latest(), source)
-        return rules.apply(self._spark, self._dataset, source, job_id)
+        return rules.apply(self._dataset, source, job_id)
 
     def dropDuplicates(
         self,
