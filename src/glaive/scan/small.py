@@ -444,7 +444,7 @@ class SmallColumns:
 
     def decode(self, at: int) -> pa.Array:
         """Return all rows of a field, decoded anew."""
-        if is_bulk(self.part.files):
+        if is_bulk(self.part.files) and len(self.part.files) >= MIN_SMALL_FILES:
             rows = self.part.starts[-1]
             column, checked = self._bound(at, rows)
             return checked(column.read(0, rows))
