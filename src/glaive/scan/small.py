@@ -419,7 +419,7 @@ class SmallColumns:
         """Return the key of a column in the session, in all versions that begin with its files."""
         field, place = self.source.projection.fields[at], self.source.snapshot.cache_key()
         ids = tuple(member.id for member in field.walk())
-        return (*place, self.part.number, ids, field.to_arrow().type)
+        return (*place, self.part.number, ids, str(field.to_arrow().type))
 
     def _kept(self, at: int) -> KeptColumn:
         cache = self.source.snapshot.session.cache

@@ -142,7 +142,8 @@ def add_deletions(
         )
     added = wanted.astype(np.uint32)
     if len(before):
-        added = np.setdiff1d(added, before, assume_unique=True)
+        at = before.searchsorted(added)
+        added = added[before.take(at, mode="clip") != added]
     if not len(added):
         return fragment, added
     all_deleted = np.sort(np.concatenate([before, added])) if len(before) else added
