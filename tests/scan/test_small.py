@@ -585,7 +585,7 @@ def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str)
         dataset.update({"text": "concat(text, '!')"}, where=f"id % 9 = {at}")
         dataset.io_stats_incremental()
         found = dataset.to_table(filter="id > 0")
-        assert dataset.io_stats_incremental().read_iops <= 6
+        assert dataset.io_stats_incremental().read_iops < FILES / 4
         afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
         assert found.equals(afresh.to_table(filter="id > 0"))
     assert 3 not in {fragment.fragment_id for fragment in dataset.get_fragments()}
