@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -63,3 +64,30 @@ def test_large_numbers_without_a_sign_keep_their_type(
 
     found = glaive.dataset(uri).to_table()["x"]
     assert (found.type, found.to_pylist()) == (pa.uint64(), [2**64 - 1, 7, number])
+
+
+@pytest.mark.parametrize("rule", ["fail", "widen", "add"])
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("csv", ["id,w\n", "id,w\n1,0.5\n", "id,w\n2,\n", "id,w\n"]),
+        ("json", ['{"id": null, "w": null}\n', '{"id": 1, "w": 0.5}\n', '{"id": 2, "w": null}\n']),
+    ],
+)
+def test_columns_without_values_fit_any_type(
+    tmp_path: Path, rule: Any, name: str, texts: list[str]
+) -> None:
+    first, uri = tmp_path / f"first.{name}", tmp_path / "t.lance"
+    first.write_text(texts[1])
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.{name}").write_text(text)
+    every = str(tmp_path / f"[0-9].{name}")
+    glaive.ingest(every, uri, schema_drift=rule)  # files that differ from each other
+    rows = lance.dataset(str(uri)).to_table()
+    assert rows.schema.types == [pa.int64(), pa.float64()]
+    assert [row["w"] for row in rows.to_pylist() if row["id"] is not None] == [0.5, None]
+    glaive.ingest(first, uri, mode="overwrite")
+    for number in (0, 2):
+        file = tmp_path / f"{number}.{name}"
+        glaive.ingest(file, uri, mode="append", schema_drift=rule)  # and from the dataset
+    assert lance.dataset(str(uri)).schema == rows.schema

@@ -678,6 +678,8 @@ class Csv(SourceFormat):
 def _common_type(types: list[Any]) -> Any:
     """Return the type on which all slices of a column agree, except a few."""
     known = [data_type for data_type in types if not pa.types.is_null(data_type)]
+    if not known:
+        return pa.null()
     others = [data_type for data_type in known if not pa.types.is_string(data_type)]
     if len(others) < max(1, _MIN_AGREEMENT * len(known)):
         return pa.string()
@@ -748,7 +750,7 @@ class Json(SourceFormat):
             raise FormatError(
                 f"{file.uri}{rejects.first or ' is empty'}: it has no record to infer types from"
             )
-        return pa.schema([_with_texts(field) for field in _unified(file, schemas)])
+        return _unified(file, schemas)
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse types that JSON has no conversion to."""
@@ -829,7 +831,7 @@ def mapped(data_type: Any, change: Callable[[Any], Any]) -> Any:
     return None
 
 
-def _with_texts(field: Any) -> Any:
+def with_texts(field: Any) -> Any:
     """Return the field with strings in place of values that are all null."""
 
     def typed(kind: Any) -> Any:

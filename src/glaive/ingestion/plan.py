@@ -35,7 +35,7 @@ from glaive.format.extension import extended, storage_type
 from glaive.format.fragment import Fragment, FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.formats import format_named, format_of
-from glaive.ingestion.lines import mapped
+from glaive.ingestion.lines import mapped, with_texts
 from glaive.ingestion.sources import BAD_RECORDS, SourceFile, SourceFormat, in_groups
 from glaive.ingestion.task import (
     Expectations,
@@ -290,6 +290,8 @@ def reconcile(
                 "the files that lack it on their own"
             )
         del known[name]  # the writer computes it
+    if not typed:  # values that are null in all files
+        known = {name: with_texts(field) for name, field in known.items()}
     changed = [field for name, field in known.items() if name in original]
     return Reconciled(
         pa.schema(list(known.values())),
