@@ -12,7 +12,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -674,13 +674,13 @@ _MAX_MESSAGE_TEXT = 100
 NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # derived values are cached in ``__dict__``
 class _Bound:
     """A bound expression."""
 
     expression: Node
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Paths of the columns it needs."""
         return paths(self.expression)
@@ -700,7 +700,7 @@ class Term(_Bound):
 
     condition: tuple[str, Condition] | None
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Paths of the columns it needs."""
         return paths(self.expression) if self.condition is None else self.condition[:1]
