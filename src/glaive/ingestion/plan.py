@@ -290,8 +290,10 @@ def reconcile(
                 "the files that lack it on their own"
             )
         del known[name]  # the writer computes it
-    if not typed:  # values that are null in all files
-        known = {name: with_texts(field) for name, field in known.items()}
+    if not typed:  # values of new columns that are null in all files
+        known = {
+            name: field if name in original else with_texts(field) for name, field in known.items()
+        }
     changed = [field for name, field in known.items() if name in original]
     return Reconciled(
         pa.schema(list(known.values())),
