@@ -440,7 +440,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 _PARSED: Final[dict[bytes, Fragment]] = {}
 """Parsed fragments by message: versions of a dataset share most of their fragments."""
-_MAX_PARSED: Final = 4096
+_MAX_PARSED: Final = 2048
 _PARSED_BYTES: Final = 512
 """Maximum number of kept fragments, and bytes of the message of each."""
 
