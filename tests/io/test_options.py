@@ -229,6 +229,7 @@ class TestRepeating:
             TimeoutError("too long"),
             OSError("error: request or response body error"),
             ValueError("connection closed before message completed"),
+            RuntimeError("Server error '500 Internal Server Error' for url 'http://a/b'"),
         ],
     )
     def test_what_broke_off_is_asked_for_again(self, error: Exception) -> None:

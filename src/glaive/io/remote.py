@@ -181,6 +181,7 @@ _MAX_WAIT_SECONDS = 10.0
 _DOUBLINGS = 7
 """Number of doublings from the first wait to the longest."""
 _TRANSIENT_TEXTS = (
+    "500 internal server error",  # of WebDAV, while another writer moves the file
     "body",
     "closed connection",  # of FTP: its server ends an idle connection
     "connection closed",
