@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import hypothesis.strategies as st
@@ -104,6 +105,15 @@ def test_fragments_are_found_by_id() -> None:
     assert manifest.position_of(4) == 1
     with pytest.raises(FragmentNotFoundError, match="version 3 has no fragment 1"):
         manifest.position_of(1)
+
+
+def test_versions_share_parsed_fragments_of_short_messages() -> None:
+    small = fragment(0, 10)
+    long = replace(small, files=(replace(small.files[0], path="a" * 600),))
+    for one, is_shared in ((small, True), (long, False)):
+        first, second = (decode(encoded(message(one))).fragment(0) for _ in range(2))
+        assert first == second == one
+        assert (first is second) == is_shared
 
 
 def test_old_deletion_files_leave_the_count_open() -> None:

@@ -589,6 +589,31 @@ def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str)
         afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
         assert found.equals(afresh.to_table(filter="id > 0"))
     assert 3 not in {fragment.fragment_id for fragment in dataset.get_fragments()}
+    dataset.optimize.compact_files(target_rows_per_fragment=20)  # new files before known files
+    afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
+    assert dataset.to_table(filter="id > 0").equals(afresh.to_table(filter="id > 0"))
+
+
+def test_the_next_version_forgets_items_of_dictionaries_whose_rows_are_deleted(
+    tmp_path: Path,
+) -> None:
+    dataset = store(
+        tmp_path / "t",
+        [
+            pa.table(
+                {
+                    "id": range(7 * at, 7 * at + 7),
+                    "word": pa.array([f"w{at}"] * 7).dictionary_encode(),
+                }
+            )
+            for at in range(12)
+        ],
+    )
+    for at in range(3):
+        found = dataset.to_table(filter="id >= 0")["word"].combine_chunks()
+        items = found.dictionary.to_pylist()
+        assert sorted(items) == sorted(f"w{number}" for number in range(at, 12))
+        dataset.delete(f"id < {7 * at + 7}")
 
 
 def test_filters_that_pass_few_rows_decode_a_kept_column_in_the_end(
