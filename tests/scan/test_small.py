@@ -22,12 +22,13 @@ from glaive.file.v2.small_files import OtherOrder
 from glaive.format.fragment import Fragment, SingleFile
 from glaive.scan import small
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import plan_scan
+from glaive.scan.plan import FragmentRows, plan_scan
 from glaive.scan.projection import project
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.small import SmallFragments, bind_files, cut_into_parts
+from glaive.scan.small import KeptColumn, SmallFragments, bind_files, cut_into_parts
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import BoundProjection
+from glaive.types import FormatVersion
 
 FILES = 40
 ROWS = 7
@@ -589,9 +590,26 @@ def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str)
         afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
         assert found.equals(afresh.to_table(filter="id > 0"))
     assert 3 not in {fragment.fragment_id for fragment in dataset.get_fragments()}
-    dataset.optimize.compact_files(target_rows_per_fragment=20)  # new files before known files
-    afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
-    assert dataset.to_table(filter="id > 0").equals(afresh.to_table(filter="id > 0"))
+
+
+@pytest.mark.parametrize(
+    ("paths", "rows", "count"),
+    [
+        ("abc", [[0, 1, 2, 3, 4, 5]], 3),
+        ("ac", [[0, 1], [4, 5]], 2),
+        ("cab", [[4, 5], [0, 1, 2, 3]], 3),
+        ("bx", [[2, 3]], 1),
+        ("axbc", [[0, 1]], 1),
+        ("xabc", [], 0),
+    ],
+)
+def test_a_kept_column_serves_files_up_to_the_first_unknown_file(
+    paths: str, rows: list[list[int]], count: int
+) -> None:
+    files = [SingleFile(path, 9, 2, False, (FormatVersion(2, 1), (0,), (0,))) for path in "abc"]
+    part = SmallFragments([FragmentRows(at, 0, 2) for at in range(3)], files)
+    found, known = KeptColumn(part, pa.array(range(6))).of_first(paths)
+    assert ([piece.to_pylist() for piece in found], known) == (rows, count)
 
 
 def test_the_next_version_forgets_items_of_dictionaries_whose_rows_are_deleted(
