@@ -742,7 +742,7 @@ class Rotation:
         """Rotate vectors of shape ``(n, dimension)``."""
         if self.signs is not None:
             return rotate(vectors, self.signs)
-        return vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
+        return vectors @ self.matrix.T  # type: ignore[union-attr]  # signs or a matrix
 
 
 def read_rotation(storage: Storage, dimension: int) -> Rotation:
