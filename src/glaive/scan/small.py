@@ -388,22 +388,28 @@ class SmallColumns:
 
     def read(self, at: int) -> pa.Array:
         """Return all rows of a field, by its number in the projection."""
+        part = self.part
+        if not part.is_kept:
+            return self.decode(at)
+        if has_dictionary(self.source.projection.fields[at].to_arrow().type):
+            # The next version decodes it again: it would keep values of deleted files.
+            return self.source.kept(f"{self._key}, column {at}", partial(self._joined, at, [], 0))
+        kept = self._kept(at)
+        if kept.array is not None and kept.part and kept.part.paths == part.paths:
+            return kept.array
+        array, size = self._joined(at, *kept.of_first(part.paths))
+        kept = KeptColumn(part, array, kept.taken)
+        self.source.snapshot.session.cache.put(self._key_of(at), kept, size)
+        return array
 
-        def load() -> tuple[pa.Array, int]:
-            part, kept = self.part, self._kept(at)
-            pieces, count = kept.of_first(part.paths)
-            if count < len(part.files):
-                pieces.append(self._after(count).decode(at))
-            # Imported memory is read-only: users of a result must not change the next one.
-            table = pa.table([concat_arrays(pieces)], names=[""])
-            array: Any = pa.RecordBatchReader.from_stream(table).read_all().column(0).chunk(0)
-            # Later versions read dictionaries again: they would keep values of deleted files.
-            again = has_dictionary(array.type)
-            kept = KeptColumn() if again else KeptColumn(part, array, kept.taken)
-            self.source.snapshot.session.cache.put(self._key_of(at), kept, array.nbytes)
-            return array, array.nbytes
-
-        return self.source.kept(self._name(at), load) if self.part.is_kept else self.decode(at)
+    def _joined(self, at: int, pieces: list[pa.Array], count: int) -> tuple[pa.Array, int]:
+        """Return all rows of a field, and their bytes; the first files are in ``pieces``."""
+        if count < len(self.part.files):
+            pieces = [*pieces, self._after(count).decode(at)]
+        # Imported memory is read-only: users of a result must not change the next one.
+        table = pa.table([concat_arrays(pieces)], names=[""])
+        array: Any = pa.RecordBatchReader.from_stream(table).read_all().column(0).chunk(0)
+        return array, array.nbytes
 
     def _after(self, first: int) -> SmallColumns:
         """Return the columns of the files from ``first`` on."""
@@ -411,9 +417,6 @@ class SmallColumns:
         if not first:
             return self
         return SmallColumns(SmallFragments(part.ranges[first:], part.files[first:]), self.source)
-
-    def _name(self, at: int) -> str:
-        return f"{self._key}, column {at}"
 
     def _key_of(self, at: int) -> Hashable:
         """Return the key of a column in the session, in all versions that begin with its files."""
