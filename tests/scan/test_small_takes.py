@@ -182,6 +182,35 @@ def test_takes_from_a_quarter_of_the_files_keep_the_rows_of_all(tmp_path: Path) 
     assert dataset.take(rows)["id"].to_pylist() == rows
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+@pytest.mark.parametrize(("kind", "is_kept"), [("dictionary", True), ("string", False)])
+def test_equal_dictionaries_of_larger_files_are_kept_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, kind: str, is_kept: bool
+) -> None:
+    words = pa.array([f"{i} word" * 5 for i in range(300)])
+    indices = pa.array(range(10), pa.int32())
+    column: Any = pa.DictionaryArray.from_arrays(indices, words)
+    if kind == "string":  # 300 words in each file as well
+        column = pa.array(["".join(words.to_pylist())] * 10)
+    tables = [pa.table({"id": range(10 * at, 10 * at + 10), "w": column}) for at in range(FILES)]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    size = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
+    monkeypatch.setattr(small, "_KEPT_BYTES", size // 2)
+    monkeypatch.setattr(small, "_DICTIONARY_BYTES", 2 * size)
+    for at in range(0, 24, 4):
+        dataset.take([10 * (at + one) for one in range(4)])
+    for path in (tmp_path / "t" / "data").iterdir():
+        path.unlink()
+    rows = list(range(205, 300, 10))
+    if is_kept:
+        taken = dataset.take(rows)
+        assert taken["id"].to_pylist() == rows
+        assert set(taken["w"].to_pylist()) == {words[5].as_py()}
+    else:
+        with pytest.raises(GlaiveError):
+            dataset.take(rows)
+
+
 def test_a_cache_without_room_for_all_files_makes_no_take_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

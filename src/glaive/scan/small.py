@@ -617,6 +617,9 @@ _KEPT_BYTES: Final = 16 * 1024 * 1024
 _KEPT_FILES: Final = 4096
 """Maximum bytes, on disk and decoded, and number of files that are kept as one."""
 
+_DICTIONARY_BYTES: Final = 4 * _KEPT_BYTES
+"""Maximum bytes on disk of files with dictionaries: glaive keeps equal dictionaries once."""
+
 _BYTES_PER_TAKE: Final = 1024 * 1024
 _DECODED_PER_READ: Final = 128 * 1024
 """Bytes of files that takes keep, for each take, and decode, for each read of a fragment."""
@@ -685,15 +688,23 @@ class KeptFiles:
         total = int(self.rows.sum())
         if self.columns is not None:
             return self.columns.read(0, total)
-        for number in self.numbers:
-            source.fragment(number).expect("random")  # raises if a file was truncated
         first = source.fragment(self.numbers[0])
         if first.rows > _SAMPLED_ROWS:
+            first.expect("random")
             size = sum(column.read(0, _SAMPLED_ROWS).nbytes for column in first.stored)
             if size * total > _KEPT_BYTES * _SAMPLED_ROWS:
                 return []
         ranges = [FragmentRows(at, 0, int(self.rows[at])) for at in self.numbers]
-        return gather(partial(read_singly, source, ranges), range(len(source.projection.fields)))
+        pieces = []
+        for part in _cut(source, ranges):
+            if isinstance(part, SmallFragments):
+                pieces.append(part.arrays(source))
+                continue
+            for own in part.ranges:
+                source.fragment(own.position).expect("random")  # raises if a file was truncated
+            read = partial(read_singly, source, part.ranges)
+            pieces.append(gather(read, range(len(source.projection.fields))))
+        return [concat_arrays(list(arrays)) for arrays in zip(*pieces, strict=True)]
 
 
 def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Literal[False], int]:
@@ -704,21 +715,26 @@ def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Lite
     total = source.snapshot.manifest.num_fragments
     numbers: list[int] = []
     files: list[SingleFile] = []
+    has_dictionaries = any(
+        has_dictionary(field.to_arrow().type) for field in source.projection.fields
+    )
+    most = _DICTIONARY_BYTES if has_dictionaries else _KEPT_BYTES
     if total <= _KEPT_FILES:
-        numbers, files = _usual_files(source, range(total), _KEPT_BYTES)
+        numbers, files = _usual_files(source, range(total), most)
     size = sum(file.size for file in files)
     weight = 16 * total
-    few = size <= _KEPT_BYTES and source.snapshot.session.cache.budget >= 4 * _KEPT_BYTES
-    needed = max(source.kept_after, size // _BYTES_PER_TAKE)
+    few = size <= most <= source.snapshot.session.cache.budget // 4
     known, source.kept_after = source.kept_after, NEVER
     if not files or not few or not _may_keep(source, files):
         return False, _PART_BYTES
+    is_small = len(files) >= MIN_SMALL_FILES and max(file.size for file in files) <= MAX_BYTES
+    is_read_whole = is_small and is_bulk(files) and size <= _KEPT_BYTES
+    needed = max(known, size // _BYTES_PER_TAKE) if is_read_whole else known
     if needed > known:
         source.kept_after = needed
         return False, _PART_BYTES
     columns = None
-    is_small = len(files) >= MIN_SMALL_FILES and max(file.size for file in files) <= MAX_BYTES
-    if is_small and is_bulk(files):
+    if is_read_whole:
         read = partial(bind_files, source, files)
         columns = in_bulk(meter, "take from small fragments", len(files), read)
         if columns is None:
