@@ -612,6 +612,32 @@ def test_a_kept_column_serves_files_up_to_the_first_unknown_file(
     assert ([piece.to_pylist() for piece in found], known) == (rows, count)
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_the_next_version_keeps_dictionaries_while_no_file_vanishes(
+    tmp_path: Path, version: str
+) -> None:
+    words = [pa.array([f"w{at}", "w"] * 3).dictionary_encode() for at in range(FILES)]
+    tables = [
+        pa.table(
+            {
+                "id": range(6 * at, 6 * at + 6),
+                "word": word,
+                "nested": pa.StructArray.from_arrays([word], ["word"]),
+            }
+        )
+        for at, word in enumerate(words)
+    ]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    dataset.to_table(filter="id >= 0")
+    for at in range(4):
+        dataset.update({"id": "id + 0"}, where=f"id % 9 = {at}")
+        dataset.io_stats_incremental()
+        found = dataset.to_table(filter="id >= 0")
+        assert dataset.io_stats_incremental().read_iops < FILES / 4
+        afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
+        assert found.to_pylist() == afresh.to_table(filter="id >= 0").to_pylist()
+
+
 def test_the_next_version_forgets_items_of_dictionaries_whose_rows_are_deleted(
     tmp_path: Path,
 ) -> None:

@@ -342,7 +342,10 @@ class KeptColumn:
                 runs.append([number, number + 1])
             count += 1
         starts = self.part.starts
-        return [self.array[starts[first] : starts[stop]] for first, stop in runs], count
+        pieces = [self.array[starts[first] : starts[stop]] for first, stop in runs]
+        if sum(map(len, pieces)) < len(self.array) and has_dictionary(self.array.type):
+            return [], 0  # decoded again: dictionaries would keep values of deleted files
+        return pieces, count
 
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
@@ -391,9 +394,6 @@ class SmallColumns:
         part = self.part
         if not part.is_kept:
             return self.decode(at)
-        if has_dictionary(self.source.projection.fields[at].to_arrow().type):
-            # The next version decodes it again: it would keep values of deleted files.
-            return self.source.kept(f"{self._key}, column {at}", partial(self._joined, at, [], 0))
         kept = self._kept(at)
         if kept.array is not None and kept.part and kept.part.paths == part.paths:
             return kept.array
