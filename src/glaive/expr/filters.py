@@ -7,14 +7,13 @@ batches. ``bind_value`` does the same for expressions of any type.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, cached_property, partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,7 +28,7 @@ from glaive.expr.bind import Names, bind
 from glaive.expr.casts import EXACT, cast
 from glaive.expr.coerce import PER_SECOND, is_string, plain, type_of
 from glaive.expr.compare import pattern_parts
-from glaive.expr.constants import ConstantList, as_column
+from glaive.expr.constants import ConstantList
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
 from glaive.expr.parse import parse, render
@@ -598,76 +597,6 @@ def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[
     return operand, items
 
 
-# --- Bind and simplify filters that differ only in their constants once -----------------
-#
-# The shape of a filter is its text with a mark for each integer and string. Filters of one shape
-# have the same tree. A shape is cached if each constant is compared with a column as written. Later
-# constants are put into the simplified tree.
-
-_CONSTANT: Final = re.compile(r"'[^']*'|(?<![\w.])[0-9]{1,18}(?![\w.])")
-"""A string that has no escaped quotes, or an integer that is a token of its own."""
-
-_MAX_SHAPES: Final = 64
-_MAX_TEXT: Final = 4096
-"""Maximum cached shapes, and characters of their texts."""
-
-_MARK: Final = "\0"
-"""Mark of a constant. A text that contains it, for example in a column name, lacks a shape."""
-
-
-class FilterShapes(dict[str, tuple[Node, list[int]] | None]):
-    """Simplified trees of filters of one schema with positions of constants, by shape."""
-
-    def bind(self, text: str, make: Callable[[], Node]) -> Node:
-        """Return the simplified tree of a text; call ``make`` if its shape is new."""
-        if len(text) > _MAX_TEXT or _MARK in text:
-            return make()
-        found = {match.start(): match.group() for match in _CONSTANT.finditer(text)}
-        shape = _CONSTANT.sub(lambda match: _MARK + match.group()[0].strip("0123456789"), text)
-        constants = [
-            Literal(raw[1:-1], pa.string(), at=at)
-            if raw[0] == "'"
-            else Literal(int(raw), pa.int64(), at=at)
-            for at, raw in found.items()
-        ]
-        kept = self.get(shape)
-        if kept is not None:
-            node = _with_constants(kept[0], dict(zip(kept[1], constants, strict=True)))
-            if node is not None:
-                return node
-        node = make()
-        if shape not in self:
-            if len(self) >= _MAX_SHAPES:
-                self.clear()
-            places = sorted(part.at for part in walk(node) if isinstance(part, Literal))
-            is_same = places == [*found] and node == _with_constants(
-                node, {one.at: one for one in constants}
-            )
-            self[shape] = (node, places) if is_same and places else None
-        return node
-
-
-def _with_constants(node: Node, constants: Mapping[int, Literal]) -> Node | None:
-    """Replace the constants of a tree; ``None`` if one is outside the range of its column's type,
-    or occurs twice.
-    """
-    match node:
-        case tree.And(operands):
-            parts = [_with_constants(operand, constants) for operand in operands]
-            kept = tuple(part for part in parts if part is not None)
-            return tree.And(kept, at=node.at) if len(kept) == len(parts) else None
-        case tree.Compare(op, tree.Column() as left, Literal() as right):
-            fitted = as_column(constants[right.at], right.type)
-            return None if fitted is None else tree.Compare(op, left, fitted, at=node.at)
-        case tree.InList(tree.Column() as operand, tuple() as items, negated):
-            pairs = [(constants[item.at], item.type) for item in items if isinstance(item, Literal)]
-            fitting = [fitted for pair in pairs if (fitted := as_column(*pair)) is not None]
-            if len({literal.value for literal in fitting}) == len(items):
-                return tree.InList(operand, tuple(fitting), negated, at=node.at)
-            return None
-    return None if any(isinstance(part, Literal) for part in walk(node)) else node
-
-
 _MAX_MESSAGE_TEXT = 100
 """Maximum characters of an expression in messages."""
 
@@ -838,7 +767,6 @@ def bind_filter(
     schema: LanceSchema,
     *,
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
-    shapes: FilterShapes | None = None,
 ) -> Filter:
     """Bind a filter to a schema.
 
@@ -849,23 +777,14 @@ def bind_filter(
         ``ExtendedExpression`` as bytes.
     system
         Columns that exist only in reads, such as ``_rowid``, and their types.
-    shapes
-        Cache of filters bound to this schema. A filter that differs from a cached one only in
-        constants takes a third of the time.
 
     Raises
     ------
     FilterError
         The filter is wrong; the message says how, and where.
     """
-    written: Node | str = source if isinstance(source, str) else ""
-
-    def make() -> Node:
-        nonlocal written
-        written, text = _tree_of(source, schema, system)
-        return simplify(bind(written, schema, system=system, text=text, test=True)[0])
-
-    simple = make() if shapes is None or not isinstance(source, str) else shapes.bind(source, make)
+    written, text = _tree_of(source, schema, system)
+    simple = simplify(bind(written, schema, system=system, text=text, test=True)[0])
     # Tests with a condition are fast and always succeed: run them first, others may rely on them.
     tests = sorted(
         merged([(term, one_column(term)) for term in conjuncts(simple)]),

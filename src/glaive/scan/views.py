@@ -28,7 +28,7 @@ from glaive.scan.projection import (
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from glaive.expr.filters import Filter, FilterShapes
+    from glaive.expr.filters import Filter
     from glaive.scan.joined import JoinedFragments
 
 T = TypeVar("T")
@@ -237,13 +237,12 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 class Views:
     """The projections of a snapshot in use, each computed once."""
 
-    __slots__ = ("_filters", "_kept", "_shapes", "snapshot")
+    __slots__ = ("_filters", "_kept", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._kept: dict[object, BoundProjection] = {}
         self._filters: dict[str, Filter] = {}
-        self._shapes: FilterShapes | None = None
 
     def scan(
         self,
@@ -265,12 +264,10 @@ class Views:
         """Bind a filter to the columns; filters given as strings are cached."""
         condition = self._filters.get(source) if isinstance(source, str) else None
         if condition is None:
-            from glaive.expr.filters import FilterShapes, bind_filter
+            from glaive.expr.filters import bind_filter
 
-            if self._shapes is None:
-                self._shapes = FilterShapes()
             schema = self.snapshot.manifest.schema
-            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS, shapes=self._shapes)
+            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
             if isinstance(source, str):
                 if len(self._filters) >= _MAX_PROJECTIONS:
                     self._filters.clear()
