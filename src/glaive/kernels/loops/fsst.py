@@ -684,59 +684,27 @@ def _tally(entry: int, before: int, memory: int, keys: int, key_count: int) -> i
 
 
 @kernel
-def _first_of_pair(entry: int) -> int:
-    """Return the step as the first of a pair, or -1 for a step of eight bytes."""
-    return entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
-
-
-@kernel
 def _count_steps(
     offsets: int, data: int, data_end: int, count: int, memory: int, keys: int
 ) -> tuple[int, int]:
     """Encode values and count their steps and pairs of steps.
 
-    The values are encoded in two halves that take turns: while one waits for the tables, the
-    other continues. Return the bytes written, and the number of ``keys``: pairs that occur.
+    Return the bytes written, and the number of ``keys``: pairs that occur.
     """
     key_count = np.int64(0)
     written = np.int64(0)
-    n0, n1 = count // 2, count
-    i0, i1 = np.int64(0), n0
-    p0 = e0 = data + load_i64(offsets)
-    p1 = e1 = data + load_i64(offsets + 8 * n0)
-    b0 = b1 = np.int64(-1)
-    while True:
-        while p0 == e0 and i0 < n0:
-            i0 += 1
-            e0 = data + load_i64(offsets + 8 * i0)
-            b0 = np.int64(-1)
-        while p1 == e1 and i1 < n1:
-            i1 += 1
-            e1 = data + load_i64(offsets + 8 * i1)
-            b1 = np.int64(-1)
-        if p0 == e0 and p1 == e1:
-            return written, key_count
-        if p0 < e0 and p1 < e1:
-            while p0 < e0 and p1 < e1:
-                entry0 = _look_up(p0, e0, data_end, memory)
-                entry1 = _look_up(p1, e1, data_end, memory)
-                p0 += entry0 >> SIZE_SHIFT
-                p1 += entry1 >> SIZE_SHIFT
-                key_count = _tally(entry0, b0, memory, keys, key_count)
-                key_count = _tally(entry1, b1, memory, keys, key_count)
-                b0, b1 = _first_of_pair(entry0), _first_of_pair(entry1)
-                written += 2 + ((entry0 & 256) == 0) + ((entry1 & 256) == 0)
-        else:
-            # One half is done: the other continues in the variables of the first.
-            if p0 == e0:
-                p0, e0, b0, i0, n0 = p1, e1, b1, i1, n1
-                p1, i1 = e1, n1
-            while p0 < e0:
-                entry0 = _look_up(p0, e0, data_end, memory)
-                p0 += entry0 >> SIZE_SHIFT
-                key_count = _tally(entry0, b0, memory, keys, key_count)
-                b0 = _first_of_pair(entry0)
-                written += 1 + ((entry0 & 256) == 0)
+    p = data + load_i64(offsets)
+    for i in range(count):
+        end = data + load_i64(offsets + 8 * (i + 1))
+        before = np.int64(-1)
+        while p < end:
+            entry = _look_up(p, end, data_end, memory)
+            p += entry >> SIZE_SHIFT
+            key_count = _tally(entry, before, memory, keys, key_count)
+            # A step of eight bytes cannot become longer, so it begins no pair.
+            before = entry & STEP_MASK if entry < 8 << SIZE_SHIFT else np.int64(-1)
+            written += 1 + ((entry & 256) == 0)
+    return written, key_count
 
 
 @kernel
