@@ -41,7 +41,6 @@ from glaive.types import ByteRange, Int64s, UInt8s, Where, allocate, as_array
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings21_pb2 as pb
-    from glaive.kernels.compact import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
 
@@ -400,13 +399,6 @@ class ValueEncoding(ABC):
         """
         return None
 
-    def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> Block | None:
-        """Return the live values, from value ``low`` of the chunks on.
-
-        ``None``, the default, when decoding first is quicker.
-        """
-        return None
-
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Divide the block into chunks and encode each."""
         raise self._refuse("a mini-block page", None)
@@ -570,10 +562,6 @@ class PageReader(ABC):
 
         For pages of flat columns. ``None`` when reading the rows is the quickest way.
         """
-        return None
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """Read live rows; ``None``, the default, if dropping deleted rows later is quicker."""
         return None
 
 

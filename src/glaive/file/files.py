@@ -44,7 +44,6 @@ from glaive.io.checksums import VerifyingReader, checksum_function
 from glaive.io.confined import is_downloaded, real_path
 from glaive.io.failures import as_store_errors
 from glaive.io.store import ObjectStore
-from glaive.kernels.compact import DeletionMask
 from glaive.types import ByteRange, Int64s, RowRange
 
 if TYPE_CHECKING:
@@ -168,11 +167,6 @@ class ExtensionColumn(BoundColumn):
         if self._has_storage_type:
             return self._column.prune(condition, start, stop)
         return super().prune(condition, start, stop)
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Any:
-        """Return the live rows of ``read``."""
-        array = self._column.read_live(start, stop, deleted)
-        return None if array is None else self._convert(array)
 
     def plan_read(self, start: int, stop: int) -> Any:
         """Return ``read`` as a value."""

@@ -23,7 +23,6 @@ from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.io.mapped import MappedReader, prefetch
 from glaive.io.store import RangeReader
-from glaive.kernels.compact import DeletionMask
 from glaive.types import FormatVersion, Int64s, RowRange, Where
 
 if TYPE_CHECKING:
@@ -157,13 +156,6 @@ class BoundColumn(ABC):
 
         ``passing`` must depend on the value only. It is called once for each dictionary, with
         its entries and a null at the end. Return ``None`` where the column lacks dictionaries.
-        """
-        return None
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """Return the live rows of ``read``; the mask and the column number rows alike.
-
-        Return ``None`` when dropping rows after the read is the quickest way.
         """
         return None
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._bitpack import BLOCK
 from glaive.kernels.native import compact as compact_loops
-from glaive.kernels.strings import Strings, as_offsets
-from glaive.types import Flags, Int64s, UInt8s, allocate, as_array
+from glaive.types import Flags, Int64s, UInt8s, as_array
 
 _WORDS = (1, 2, 4, 8)
 
@@ -62,11 +59,6 @@ class DeletionMask:
         mask = cls(np.empty(0, np.int64), 0, rows, padded)
         mask._numbers, mask.live = None, live
         return mask
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether the numbers are known, with which kernels copy bits and strings run by run."""
-        return self._numbers is not None
 
     @property
     def numbers(self) -> Int64s:
@@ -137,58 +129,6 @@ def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Bu
     return target
 
 
-def compact_inline(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    low: int,
-    deleted: DeletionMask,
-    where: object,
-) -> pa.Buffer:
-    """Return the live values of inline bit-packed chunks.
-
-    Parameters
-    ----------
-    data, starts, sizes, counts, word_bits, where
-        Chunks as for :func:`glaive.kernels.bitpack.unpack_inline`.
-    low
-        The value of the chunks that is the first row.
-    deleted
-        Deleted rows, counted from the row of value ``low``.
-
-    Raises
-    ------
-    CorruptFileError
-        A chunk lies outside ``data``, its width is above ``word_bits``, or its size
-        contradicts its width.
-    ValueError
-        There are fewer values than rows, or the row numbers repeat or descend.
-    """
-    deleted.check()
-    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
-    total = checks.total_values(counts, BLOCK * len(counts), where)
-    if low < 0 or low + deleted.rows > total:
-        raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
-    width = word_bits // 8
-    target = allocate_with_slack(deleted.live * width, _SLACK)
-    scratch = pa.allocate_buffer(BLOCK * 8)
-    live, begin = deleted.bits()
-    chunks = len(starts)
-    bad = compact_loops.compact_inline(
-        data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
-        counts=address(counts), chunks=chunks, word_bits=word_bits, low=low, rows=deleted.rows,
-        bits=address(live), begin=begin, target=address(target), capacity=deleted.live,
-        scratch=address(scratch),
-    )  # fmt: skip
-    if bad >= chunks:
-        raise deleted.not_ascending()
-    if bad >= 0:
-        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
-    return target
-
-
 def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffer:
     """Return the live bits; the first row is bit ``begin``.
 
@@ -208,37 +148,3 @@ def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffe
     ) >= 0:  # fmt: skip
         raise deleted.not_ascending()
     return target
-
-
-def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
-    """Return the live strings; strings after the last row are ignored.
-
-    Raises
-    ------
-    ValueError
-        There are fewer strings than rows, offsets descend or leave the data, or the row
-        numbers repeat or descend.
-    """
-    deleted.check()
-    bits = strings.offset_bits
-    ends = as_offsets(strings.offsets, bits)[: deleted.rows + 1]
-    if len(ends) < deleted.rows + 1:
-        raise ValueError(f"{len(ends)} offsets for {deleted.rows} strings")
-    numbers, width = deleted.numbers, bits // 8
-    at = numbers - deleted.base
-    if len(at) and not 0 <= int(at.min()) <= int(at.max()) < deleted.rows:
-        raise deleted.not_ascending()
-    deleted_bytes = int((ends[at + 1].astype(np.int64) - ends[at]).sum())
-    capacity = int(ends[-1]) - int(ends[0]) - deleted_bytes
-    if not 0 <= capacity <= strings.data.size:
-        raise ValueError(f"{capacity} bytes of strings in {strings.data.size}")
-    offsets = allocate((deleted.live + 1) * width)
-    out = allocate_with_slack(capacity, _SLACK)
-    if compact_loops.compact_variable(
-        offsets=address(strings.offsets), width=width, data=address(strings.data),
-        data_size=strings.data.size, rows=deleted.rows, deleted=address(numbers),
-        deleted_count=len(numbers), base=deleted.base, out_offsets=address(offsets),
-        out=address(out), capacity=capacity,
-    ) >= 0:  # fmt: skip
-        raise deleted.not_ascending()
-    return Strings(offsets, bits, out)

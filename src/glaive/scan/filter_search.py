@@ -285,11 +285,7 @@ class FragmentSelection:
                 return selected.pick(decoded.field(at))
             if at in taken:
                 return bound.stored[at].take(self.rows)
-            column = bound.stored[at]
-            array = None
-            if bound.mapped and selected.bits is not None and self.count < selected.span:
-                array = column.read_live(start, stop, selected.left_out)
-            return selected.pick(column.read(start, stop)) if array is None else array
+            return selected.pick(bound.stored[at].read(start, stop))
 
         def system(name: str) -> Any:
             return bound.system(name, self.rows, deleted=self.deleted)

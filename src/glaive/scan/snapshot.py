@@ -24,8 +24,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.io.cache import ByteCache
 from glaive.io.checksums import Verification, verification, verification_setting
 from glaive.io.store import IoCounters, ObjectStore
-from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
-from glaive.kernels.strings import Strings
+from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed
 from glaive.table.root import locate_data_file, locate_in_base
 from glaive.types import Flags, Int64s, Where
 
@@ -148,8 +147,7 @@ class LiveRows:
         if isinstance(mask, tuple):
             first, last = mask
             return column.read(first, last)
-        array = column.read_live(start, stop, mask)
-        return array if array is not None else without_deleted(column.read(start, stop), mask)
+        return without_deleted(column.read(start, stop), mask)
 
     def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
         """Return the mask of deleted rows of a range; or its live range, if that is one run."""
@@ -185,8 +183,6 @@ def _listed(begins: Int64s, ends: Int64s) -> Int64s:
 
 def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
     """Return the live rows of an array."""
-    from glaive.arrow.build import offset_bits
-
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, without_deleted(array.storage, mask))
@@ -214,20 +210,15 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
         child: Any = without_deleted(array.values.slice(low, high - low), item_mask)
         kept: list[Any] = [bitmap, pa.py_buffer(offsets.data)]
         return pa.Array.from_buffers(kind, mask.live, kept, nulls, children=[child])
-    text = offset_bits(kind)
-    plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
-    known = text or ((plain or pa.types.is_fixed_size_binary(kind)) and kind.bit_width)
+    words = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    known = (words or pa.types.is_fixed_size_binary(kind)) and kind.bit_width
     if not known or any(part is None for part in parts):
         bits, begin = mask.bits()
         buffers = [None, pa.py_buffer(bits.data)]
         flags: Any = pa.Array.from_buffers(pa.bool_(), mask.rows, buffers, 0, begin)
         filtered: pa.Array = array.filter(flags)
         return filtered
-    if text:
-        width = text // 8
-        ends = parts[0].slice(first * width, (rows + 1) * width)
-        kept = list(compact_variable(Strings(ends, text, parts[1]), mask)[::2])
-    elif pa.types.is_boolean(kind):
+    if pa.types.is_boolean(kind):
         kept = [compact_bits(parts[0], first, mask)]
     else:
         width = int(kind.bit_width) // 8

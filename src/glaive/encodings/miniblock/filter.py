@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import FixedWidth, count_bits
+from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import to_array
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Leaf
@@ -27,9 +27,6 @@ from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Int64s, Where
-
-if TYPE_CHECKING:
-    from glaive.kernels.compact import DeletionMask
 
 
 class Evaluated(NamedTuple):
@@ -128,42 +125,6 @@ def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: IntegerRanges) -> 
     return match_plain(
         block.values, np.zeros(1, np.int64), np.array([block.count], np.int64), test, chunks.where
     )
-
-
-def compact_chunks(
-    layout: MiniBlockLayout,
-    small: Loaded,
-    data: pa.Buffer,
-    rows: tuple[int, int],
-    deleted: DeletionMask,
-    where: Where,
-) -> Leaf | None:
-    """Return the rows of a range that stay, in a page without lists; parameters as for finding.
-
-    ``None`` where values are better decoded before any are left out.
-    """
-    from glaive.kernels.compact import compact_bits
-
-    if small.items is not None or (layout.definition is not None and not deleted.is_listed):
-        return None
-    table = small.table
-    ids = slice(table.find_one(rows[0]), table.find_one(rows[1] - 1) + 1)
-    counts = table.counts[ids]
-    first = table.firsts.item(ids.start)
-    headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
-    pieces = small.chunks.pieces_of(headers)
-    chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
-    values = layout.value.compact_mini(chunks, rows[0] - first, deleted)
-    if values is None:
-        return None
-    validity = None
-    if layout.definition is not None:
-        total = table.firsts.item(ids.stop) - first
-        validity = _validity(layout, small, data, headers, counts, total)
-        if validity is not None:
-            validity = compact_bits(validity, rows[0] - first, deleted)
-    nulls = 0 if validity is None else deleted.live - count_bits(validity, deleted.live)
-    return Leaf(values, deleted.live, deleted.live, layout.layers, None, None, validity, nulls)
 
 
 def _validity(

@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from glaive.encodings.miniblock.filter import Evaluated
     from glaive.encodings.miniblock.lists import ListReader, RowPick
     from glaive.encodings.predicate import PagePredicate, RowBits
-    from glaive.kernels.compact import DeletionMask
 
 
 # --- Rows out of the chunks of mini-block pages: what one page and a run of pages have in common
@@ -313,18 +312,6 @@ class MiniBlockReader(PageReader):
             return None
         small, rows = self.opened(at_hand), (start, stop)
         return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """Decode the chunks of a mapped page of a flat column, and copy the live rows of each."""
-        from glaive.encodings.miniblock.filter import compact_chunks
-
-        if self.page.unread and (stop - start) * _MIN_PART_RATIO < self.rows:
-            return None  # all buffers would count as read
-        at_hand, layout = self.page.at_hand, self.layout
-        if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
-            return None
-        small = self.opened(at_hand)
-        return compact_chunks(layout, small, at_hand[1], (start, stop), deleted, self.page.where)
 
     def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
         """Return the ranges of the chunks that hold the rows."""

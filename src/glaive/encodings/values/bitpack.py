@@ -45,7 +45,6 @@ from glaive.kernels.bitpack import (
 from glaive.types import Int64s, Where, as_array, as_buffer
 
 if TYPE_CHECKING:
-    from glaive.kernels.compact import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
 
@@ -100,13 +99,6 @@ class InlineBitpacking(ValueEncoding):
         if test.bits != self.bits:
             return None
         return match_inline(*chunks.first, test, chunks.where)
-
-    def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> FixedWidth:
-        """Unpack one chunk after the other, and copy the live values."""
-        from glaive.kernels.compact import compact_inline
-
-        kept = compact_inline(*chunks.first, self.bits, low, deleted, chunks.where)
-        return FixedWidth(kept, self.bits, deleted.live)
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
         """Unpack the wanted values only: one or two words each."""

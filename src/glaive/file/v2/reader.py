@@ -62,7 +62,6 @@ from glaive.types import ByteRange, FormatVersion, Int64s, Where, copy_of, items
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.encodings.predicate import PagePredicate, RowBits
-    from glaive.kernels.compact import DeletionMask
 
 
 # --- Columns of a file bound to fields: read and take whole fields ----------------------
@@ -315,18 +314,6 @@ class FieldColumns(BoundField):
             return matches
         leaf = page.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
-
-    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
-        """Return the live rows of ``read``, within one page; see ``BoundColumn``."""
-        self._check_range(start, stop)
-        if not self._flat or start == stop:
-            return None
-        at = bisect_right(self._cuts, start) - 1
-        begin = self._cuts[at]
-        if stop > self._cuts[at + 1]:
-            return None
-        leaf = self._pages[at].read_live(start - begin, stop - begin, deleted)
-        return None if leaf is None else self._finish_flat(leaf)
 
     # ------------------------------------------------------------------ positions
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word
+from glaive.kernels.loops.bitpack import load_word
 from glaive.kernels.loops.levels import append_bits
 from glaive.kernels.loops.memory import (
     FAST_NARROW,
@@ -22,21 +22,15 @@ from glaive.kernels.loops.memory import (
     copy,
     copy_row,
     kernel,
-    load_i32,
     load_i64,
     load_partial,
     load_u8,
     load_u64,
     low_bits,
     popcount,
-    store_u32,
-    store_u64,
     store_word,
     trailing_zeros,
-    unpack_block,
-    wrapping_add,
 )
-from glaive.kernels.loops.offsets import arrow_offset
 
 WINDOW = 64
 ROW = 64
@@ -151,43 +145,6 @@ def compact_words(
 
 
 @kernel
-def compact_inline(
-    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
-    low: int, rows: int, bits: int, begin: int, target: int, capacity: int, scratch: int,
-) -> int:  # fmt: skip
-    """Unpack inline chunks and store the live words, chunk by chunk in the cache.
-
-    Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Return the number of the
-    first bad chunk, ``chunks`` if the number of live words differs from ``capacity``, or -1.
-    """
-    word = word_bits >> 3
-    count_live = 0
-    first = -low
-    for i in range(chunks):
-        start = load_i64(starts + i * 8)
-        count = load_i64(counts + i * 8)
-        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
-        if width < 0 or count < 0 or count > BLOCK:
-            return i
-        if width == 0:
-            fill_zero(scratch, BLOCK * word)
-        else:
-            unpack_block(word_bits, data + start + word, width, scratch)
-        skip = max(0, -first)
-        stop = min(count, rows - first)
-        if skip < stop:
-            added = compact_words(
-                word_bits, scratch + skip * word, stop - skip, BLOCK - skip, bits,
-                begin + first + skip, target + count_live * word, capacity - count_live,
-            )  # fmt: skip
-            if added < 0:
-                return chunks
-            count_live += added
-        first += count
-    return -1 if count_live == capacity and first >= rows else chunks
-
-
-@kernel
 def compact_bits(
     bits: int, begin: int, rows: int, deleted: int, count: int, base: int, target: int
 ) -> int:
@@ -210,41 +167,4 @@ def compact_bits(
             filled += take
             at += take
         at = end + 1
-    return -1
-
-
-@kernel
-def compact_variable(
-    offsets: int, width: int, data: int, data_size: int, rows: int, deleted: int,
-    deleted_count: int, base: int, out_offsets: int, out: int, capacity: int,
-) -> int:  # fmt: skip
-    """Copy the live strings; ``out`` holds ``capacity`` bytes."""
-    at = 0
-    to = out_offsets
-    filled = 0
-    for i in range(deleted_count + 1):
-        end = run_end(deleted, deleted_count, i, base, rows)
-        if end < at or end > rows:
-            return i
-        first = arrow_offset(offsets, width, at)
-        last = arrow_offset(offsets, width, end)
-        if first < 0 or last < first or last > data_size or last - first > capacity - filled:
-            return i
-        size = last - first
-        moved = filled - first
-        if width == 4:
-            for row in range(at, end):
-                store_u32(to, np.int64(load_i32(offsets + row * 4)) + moved)
-                to += 4
-        else:
-            for row in range(at, end):
-                store_u64(to, wrapping_add(load_i64(offsets + row * 8), moved))
-                to += 8
-        copy_run(out + filled, data + first, size, data_size - first)
-        filled += size
-        at = end + 1
-    if width == 4:
-        store_u32(to, filled)
-    else:
-        store_u64(to, filled)
     return -1
