@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.encodings.compression import Scheme, compress, decompress
+from glaive.encodings.compression import Scheme, compress, compress_strings, decompress
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
 
@@ -224,3 +224,18 @@ def test_an_lz4_block_is_not_taken_for_a_longer_one(count: int) -> None:
             codec.decompress(block, size)
     with pytest.raises(CorruptFileError, match="lz4 data: expected a block of 32 bytes"):
         decompress("lz4", *packed([struct.pack("<I", 32) + block] * count), WHERE)
+
+
+def test_offsets_of_strings_get_a_frame_where_this_is_smaller() -> None:
+    random = np.random.default_rng(5)
+    lengths = random.integers(3, 40, 500)
+    offsets = np.cumsum([4 * 501, *lengths]).astype("<u4")
+    text = offsets.tobytes() + random.integers(97, 113, lengths.sum(), np.uint8).tobytes()
+    for chunk, share in ((text, 0.9), (bytes(len(text)), 1)):
+        data, starts, sizes = packed([chunk] * 3)
+        whole, _ = compress("zstd", 1, data, starts, sizes)
+        found, parts = compress_strings(1, data, sizes, np.full(3, offsets.nbytes))
+        assert found.size <= share * whole.size
+        assert found.equals(whole) == (share == 1)
+        out, lengths = decompress("zstd", found, np.cumsum(parts) - parts, parts, WHERE)
+        assert (out.to_pybytes(), lengths.tolist()) == (3 * chunk, sizes.tolist())

@@ -254,6 +254,20 @@ def test_both_read_what_was_written_with_balanced_compression(tmp_path: Path, ve
         assert_same(dataset.take(wanted), written.take(pa.array(wanted, pa.int64())))
 
 
+@pytest.mark.spec("general-4")
+def test_both_read_offsets_in_their_own_zstd_frames(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(1).integers(0, 40, 20_000).tolist()
+    written = pa.table({"text": [f"{i * 104_729**9:x}"[-n:] for i, n in enumerate(lengths)]})
+    options = {"*": {"compression": "balanced"}}
+    glaive.write_dataset(written, tmp_path / "x", encoding_options=options)
+    (file,) = (tmp_path / "x" / "data").iterdir()
+    assert file.read_bytes().count(bytes.fromhex("28b52ffd0038")) > 5
+    for reader in (lance, glaive):
+        dataset = reader.dataset(str(tmp_path / "x"))
+        assert_same(dataset.to_table(), written)
+        assert_same(dataset.take([7, 19_999]), written.take([7, 19_999]))
+
+
 def test_metadata_does_not_ask_for_balanced_compression(tmp_path: Path) -> None:
     metadata: Any = {"lance-encoding:compression": "balanced"}
     table = pa.table([TEXT], pa.schema([pa.field("x", pa.string(), True, metadata)]))

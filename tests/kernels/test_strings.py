@@ -20,6 +20,7 @@ from glaive.kernels.strings import (
     pack_blocks,
     pack_variable,
     value_lengths,
+    zip_offsets,
 )
 from glaive.types import Where
 
@@ -364,3 +365,30 @@ def test_strings_are_picked_by_row(tier: Tier) -> None:
     with force_tier(tier):
         selected = select_strings(strings_of(given_values, 32, 4), rows)
     assert values_of(selected) == [given_values[row] for row in rows]
+
+
+steps = st.lists(st.sampled_from([0, 1, 9, 30, 200, 256, 70_000, 2**24]), max_size=300)
+
+
+@given(st.lists(st.one_of(steps, st.integers(0, 300).map(lambda n: [7] * n)), max_size=4))
+def test_offsets_come_back_from_their_frames(chunks: list[list[int]]) -> None:
+    offsets = [np.cumsum([4 * len(chunk) + 4, *chunk]).astype("<u4") for chunk in chunks]
+    counts = np.array([len(each) for each in offsets], np.int64)
+    data = pa.py_buffer(b"?" + b"".join(each.tobytes() for each in offsets))
+    seen = []
+    for tier in TIERS:
+        with force_tier(tier):
+            seen.append(zip_offsets(data, 1 + starts_of(4 * counts), counts))
+    (frames, sizes), (expected, expected_sizes) = seen
+    assert frames == expected
+    np.testing.assert_array_equal(sizes, expected_sizes)
+    for one, start, size in zip(offsets, starts_of(sizes).tolist(), sizes.tolist(), strict=True):
+        frame = frames[start : start + size]
+        assert pa.Codec("zstd").decompress(frame, one.nbytes, asbytes=True) == one.tobytes()
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 3), (-4, 1), (5, 1), (0, 0), (0, 2**62)])
+def test_offsets_outside_of_their_data_are_refused(start: int, count: int) -> None:
+    for tier in TIERS:
+        with force_tier(tier), pytest.raises(ValueError, match="leave their data of 8 bytes"):
+            zip_offsets(pa.py_buffer(bytes(8)), np.array([start]), np.array([count]))

@@ -26,6 +26,7 @@ import pyarrow as pa
 from glaive.config import USUAL_RATIO, settings
 from glaive.errors import CorruptFileError, LimitError
 from glaive.kernels.full_zip import gather_ranges
+from glaive.kernels.strings import zip_offsets
 from glaive.types import Int64s, Where, allocate, as_array
 
 Scheme = Literal["zstd", "lz4"]
@@ -248,9 +249,20 @@ def _one_by_one(
 
 
 def compress(
-    scheme: Scheme, level: int | None, data: pa.Buffer, starts: Int64s, sizes: Int64s
+    scheme: Scheme,
+    level: int | None,
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    heads: Int64s | None = None,
 ) -> tuple[pa.Buffer, Int64s]:
     """Compress ``data[starts[i] : starts[i] + sizes[i]]`` for every i, after its size.
+
+    Parameters
+    ----------
+    heads
+        Bytes of offsets of 32 bits at the start of each buffer. They get a frame of zstd of their
+        own, before the frame of the other bytes.
 
     Returns
     -------
@@ -263,9 +275,35 @@ def compress(
         codec = pa.Codec(_CODEC[scheme])
     width = _PREFIX[scheme]
     parts: list[bytes] = []
-    out_sizes = np.empty(len(sizes), np.int64)
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        packed = codec.compress(data.slice(start, size), asbytes=True)
-        parts += (size.to_bytes(width, "little"), packed)
-        out_sizes[i] = width + len(packed)
+    if heads is None:
+        heads = lengths = np.zeros(len(sizes), np.int64)
+        frames = b""
+    else:
+        frames, lengths = zip_offsets(data, starts, heads // 4)
+    out_sizes, at = width + lengths, 0
+    for i, (start, size, head, length) in enumerate(
+        zip(starts.tolist(), sizes.tolist(), heads.tolist(), lengths.tolist(), strict=True)
+    ):
+        packed = codec.compress(data.slice(start + head, size - head), asbytes=True)
+        parts += (size.to_bytes(width, "little"), frames[at : at + length], packed)
+        at += length
+        out_sizes[i] += len(packed)
     return pa.py_buffer(b"".join(parts)), out_sizes
+
+
+def compress_strings(
+    level: int | None, data: pa.Buffer, sizes: Int64s, heads: Int64s
+) -> tuple[pa.Buffer, Int64s]:
+    """Compress adjacent chunks with zstd, in two frames each if this is smaller for one of them.
+
+    Parameters
+    ----------
+    heads
+        Bytes of offsets of 32 bits at the start of each chunk.
+    """
+    starts, one = np.cumsum(sizes) - sizes, slice(len(sizes) // 2, len(sizes) // 2 + 1)
+    whole, apart = (
+        compress("zstd", level, data, starts[one], sizes[one], each)[1].sum()
+        for each in (None, heads[one])
+    )
+    return compress("zstd", level, data, starts, sizes, heads if apart < whole else None)

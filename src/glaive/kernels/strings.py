@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple
 from glaive.errors import SchemaError
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address, allocate_with_slack, outside
 from glaive.kernels.native import offsets as offsets_loops
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array
 
@@ -134,6 +134,37 @@ def pack_blocks(
         out[at + head : at + size] = memory[int(block[0]) : int(block[-1])]
         at += size
     return out, sizes
+
+
+_FRAME_BYTES: Final = 64
+"""Bytes of a frame of offsets besides 16 for each offset."""
+
+
+def zip_offsets(data: pa.Buffer, starts: Int64s, counts: Int64s) -> tuple[bytes, Int64s]:
+    """Compress offsets of 32 bits: return frames of zstd, and the bytes of each frame.
+
+    Parameters
+    ----------
+    data
+        Memory of all offsets.
+    starts, counts
+        ``int64`` of shape ``(frames,)``: first byte of the offsets of each frame, and their number,
+        at least 1.
+
+    Raises
+    ------
+    ValueError
+        Offsets leave ``data``.
+    """
+    starts, counts = np.ascontiguousarray(starts), np.ascontiguousarray(counts)
+    if ((counts < 1) | (counts > data.size) | outside(starts, 4 * counts, data.size)).any():
+        raise ValueError(f"offsets leave their data of {data.size} bytes")
+    out = as_array(allocate(int((16 * counts + _FRAME_BYTES).sum())))
+    sizes = np.empty(len(counts), np.int64)
+    size = offsets_loops.zip_offsets(
+        address(data), address(starts), address(counts), len(counts), address(out), address(sizes)
+    )
+    return out[:size].tobytes(), sizes
 
 
 def value_lengths(

@@ -115,3 +115,43 @@ def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: 
         return Strings(offsets, bits, as_buffer(as_array(data)[places]))
     memory, bounds = memoryview(data), zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     return Strings(offsets, bits, pa.py_buffer(b"".join([memory[a:b] for a, b in bounds])))
+
+
+def zip_offsets(data: pa.Buffer, starts: Int64s, counts: Int64s) -> tuple[bytes, Int64s]:
+    """Compress offsets of 32 bits: return frames of zstd, and the bytes of each frame."""
+    memory = data.to_pybytes()
+    if any(
+        count < 1 or start < 0 or start > len(memory) - 4 * count
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+    ):
+        raise ValueError(f"offsets leave their data of {len(memory)} bytes")
+    frames = [
+        _offset_frame([memory[at : at + 4] for at in range(start, start + 4 * count, 4)])
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+    ]
+    return b"".join(frames), np.array([len(frame) for frame in frames], np.int64)
+
+
+def _offset_frame(words: list[bytes]) -> bytes:
+    blocks, tables = [(0, words[0])], [bytes([0x54, 1, 2, 0]), bytes([0xDC, 0]), b"\xfc"]
+    done = 1
+    while done < len(words):
+        n = 0
+        while n < min(len(words) - done, 120) and words[done + n][1:] == words[done - 1][1:]:
+            n += 1
+        plain = b"".join(word[:1] for word in words[done : done + n])
+        after = words[done + n : done + n + 1]
+        body = b"".join([plain, *after])
+        if n:
+            bits = 2 * n if len(tables) == 3 else 0
+            stream = ((2 << bits) - 1).to_bytes(bits // 8 + 1, "little")
+            literals = (len(body) << 4 | 4).to_bytes(2, "little")
+            body = literals + body + bytes([n]) + tables[0] + stream
+            tables = tables[1:] or tables
+        blocks.append((2 if n else 0, body))
+        done += n + len(after)
+    frame = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38])
+    for at, (kind, body) in enumerate(blocks):
+        header = len(body) << 3 | kind << 1 | (at == len(blocks) - 1)
+        frame += header.to_bytes(3, "little") + body
+    return frame

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Variable
 from glaive.dataclass import dataclass
-from glaive.encodings.compression import Scheme, compress, decompress
+from glaive.encodings.compression import Scheme, compress, compress_strings, decompress
 from glaive.encodings.protocol import (
     EncodedBlocks,
     EncodedChunks,
@@ -31,6 +31,7 @@ from glaive.encodings.protocol import (
     join_buffers,
 )
 from glaive.encodings.registry import read_encoding, value_encoding
+from glaive.encodings.values.variable import Variable as Strings
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
@@ -130,14 +131,13 @@ class General(ValueEncoding):
 
     def compressed(self, inner: EncodedChunks) -> EncodedChunks:
         """Compress buffer 0 of every chunk of encoded values."""
-        sizes = inner.sizes[0]
-        data, packed = compress(
-            self.scheme,
-            self.level,
-            pa.py_buffer(inner.buffers[0].data),
-            np.cumsum(sizes) - sizes,
-            sizes,
-        )
+        sizes, values = inner.sizes[0], pa.py_buffer(inner.buffers[0].data)
+        if self.scheme == "zstd" and _has_offsets(self.values):
+            data, packed = compress_strings(self.level, values, sizes, 4 * (inner.counts + 1))
+        else:
+            data, packed = compress(
+                self.scheme, self.level, values, np.cumsum(sizes) - sizes, sizes
+            )
         return EncodedChunks(
             (as_array(data), *inner.buffers[1:]), (packed, *inner.sizes[1:]), inner.counts
         )
@@ -186,6 +186,12 @@ class General(ValueEncoding):
         starts, sizes = _value_ranges(inner)
         data, sizes = compress(self.scheme, self.level, inner.data, starts, sizes)
         return Variable.of_sizes(data, sizes, inner.offset_bits)
+
+
+def _has_offsets(values: ValueEncoding) -> bool:
+    """Return whether chunks begin with offsets of 32 bits."""
+    strings = values.parts[0] if values.wire_name == "fsst" else values
+    return isinstance(strings, Strings) and strings.offset_bits == 32
 
 
 def _value_ranges(block: Variable) -> tuple[Int64s, Int64s]:

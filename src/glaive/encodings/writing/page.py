@@ -225,9 +225,9 @@ GENERAL_MIN_VALUE = 32_768
 ZSTD_MAX_SHARE = 0.9
 """Maximum share of the bytes that zstd leaves where it is used by default."""
 
-_BALANCED_CHUNK_BYTES = 8_192
-"""Bytes of chunks that are compressed with the option ``balanced``. Half as many as of the usual
-size take a third less time, and a value in them hardly more.
+_BALANCED_CHUNK_BYTES, _BALANCED_LEVEL = 16_384, 1
+"""Bytes of chunks of strings with the option ``balanced``, and their level of zstd. Chunks of half
+the size need level 3 for as few bytes, and half as much time again.
 """
 
 _MAX_BALANCED_SHARE = 0.9
@@ -253,7 +253,8 @@ def mini_text_encoding(
     if wanted.is_balanced:
         larger = Plain(stats.block.offset_bits, wanted.minichunk_size or _BALANCED_CHUNK_BYTES)
         encoding = _fsst_or_plain(stats, kind, larger, wanted)
-        packed = General("zstd", encoding, wanted.compression_level)
+        level = wanted.compression_level
+        packed = General("zstd", encoding, _BALANCED_LEVEL if level is None else level)
         if _gains(stats, encoding, packed, _MAX_BALANCED_SHARE):
             return packed
     return _fsst_or_plain(stats, kind, plain, wanted)

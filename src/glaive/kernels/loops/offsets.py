@@ -21,6 +21,7 @@ from glaive.kernels.loops.memory import (
     same_bytes,
     set_bit,
     store_u8,
+    store_u16,
     store_u32,
     store_u64,
     trailing_zeros,
@@ -216,6 +217,83 @@ def pack(
         chunks += 1
         done += n
     return chunks
+
+
+# --- Offsets as frames of zstd ----------------------------------------------------------
+#
+# Offsets ascend in small steps, so most of them differ from the one before in the lowest byte only.
+# Compressors find this pattern by search, at twice the size. Here each run of such offsets is a
+# block with sequences of one literal, the lowest byte, and 3 bytes from 4 bytes back. As all its
+# sequences have equal codes, they take no bits. Exception: the first sequences of a frame state the
+# distance, in two bits each.
+#
+# Specification: RFC 8878, section 3.1.1.
+
+_MAX_SEQUENCES = 120
+"""Sequences of a block at most: their number takes one byte."""
+
+
+@kernel
+def zip_offsets(data: int, starts: int, counts: int, chunks: int, out: int, sizes: int) -> int:
+    """Write a frame of zstd of some offsets of 4 bytes from each start; return all their bytes."""
+    at = out
+    for i in range(chunks):
+        begin = at
+        source = data + load_i64(starts + 8 * i)
+        count = load_i64(counts + 8 * i)
+        store_u32(at, 0xFD2FB528)
+        store_u16(at + 4, 0x3800)  # no size; a window of 128 KiB
+        store_u16(at + 6, 4 << 3 | np.int64(count == 1))  # a block of 4 plain bytes
+        store_u8(at + 8, 0)
+        store_u32(at + 9, load_u32(source))
+        at += 13
+        done = np.int64(1)
+        blocks = np.int64(0)
+        while done < count:
+            before = load_u32(source + 4 * (done - 1))
+            most = min(count - done, np.int64(_MAX_SEQUENCES))
+            n = np.int64(0)
+            while n < most and load_u32(source + 4 * (done + n)) ^ before < 256:
+                n += 1
+            plain = np.int64(done + n < count)  # the offset after the run
+            head = at
+            at += 3
+            if n:
+                store_u16(at, (n + 4 * plain) << 4 | 4)
+                at += 2
+                for j in range(n):
+                    store_u8(at + j, load_u8(source + 4 * (done + j)))
+                at += n
+            done += n
+            if plain:
+                store_u32(at, load_u32(source + 4 * done))
+                at += 4
+                done += 1
+            if n:
+                store_u8(at, n)
+                bits = np.int64(0)
+                if blocks == 0:
+                    store_u32(at + 1, 0x00020154)  # codes: one literal, any distance, 3 bytes
+                    bits = 2 * n
+                    at += 5
+                elif blocks == 1:
+                    store_u16(at + 1, 0x00DC)  # the same, and the latest distance
+                    at += 3
+                else:
+                    store_u8(at + 1, 0xFC)  # the same
+                    at += 2
+                blocks += 1
+                while bits >= 8:
+                    store_u8(at, 0xFF)
+                    at += 1
+                    bits -= 8
+                store_u8(at, (2 << bits) - 1)
+                at += 1
+            header = (at - head - 3) << 3 | 4 * np.int64(n > 0) | np.int64(done == count)
+            store_u16(head, header & 0xFFFF)
+            store_u8(head + 2, header >> 16)
+        store_u64(sizes + 8 * i, at - begin)
+    return at - out
 
 
 @kernel
