@@ -574,6 +574,26 @@ def test_many_bytes_of_small_files_are_read_anew(
     assert dataset.io_stats_incremental().read_iops == FILES
 
 
+@pytest.mark.parametrize("numbers", [[75], [3, 75], [3, 4, 75, 76, 200], [279, 0, 100, 33, 150]])
+def test_a_filter_reads_further_columns_only_from_files_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: list[int]
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1_000)
+    dataset = store(tmp_path / "t", parts())
+    read: list[int] = []
+    read_files = small.read_files
+
+    def counted(source: Any, files: Any) -> Any:
+        read.append(len(files))
+        return read_files(source, files)
+
+    monkeypatch.setattr(small, "read_files", counted)
+    found = dataset.to_table(filter=f"id IN ({', '.join(map(str, numbers))})")
+    assert read == [FILES, len({number // ROWS for number in numbers})]
+    expected = pa.concat_tables(parts()).take(sorted(numbers))
+    assert found.to_pylist() == expected.to_pylist()
+
+
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str) -> None:
     names = ["id", "text", "tags"]

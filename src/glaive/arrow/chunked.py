@@ -189,7 +189,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
                 "write fewer rows at a time, or cast the column to a large type."
             ) from None
     if pa.types.is_dictionary(kind):
-        arrays = [_drop_unused(array) for array in arrays]
+        arrays = [drop_unused(array) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -228,7 +228,8 @@ def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
-def _drop_unused(array: Any) -> Any:
+def drop_unused(array: Any) -> Any:
+    """Drop the items of a dictionary array that no row uses, if the index type allows it."""
     kind = array.type
     encoded = dictionary_encoded(decode_dictionary(array))
     if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import distinct, integer_array
 from glaive.arrow.chunked import (
     concat_arrays,
+    drop_unused,
     has_dictionary,
     join_batches,
     take_values,
@@ -344,7 +345,10 @@ class KeptColumn:
         starts = self.part.starts
         pieces = [self.array[starts[first] : starts[stop]] for first, stop in runs]
         if sum(map(len, pieces)) < len(self.array) and has_dictionary(self.array.type):
-            return [], 0  # decoded again: dictionaries would keep values of deleted files
+            # Dictionaries must not keep values of deleted files. Nested ones are decoded again.
+            if not pa.types.is_dictionary(self.array.type):
+                return [], 0
+            pieces = [drop_unused(piece) for piece in pieces]
         return pieces, count
 
 
@@ -429,6 +433,23 @@ class SmallColumns:
         kept: KeptColumn = cache.get_or_load(self._key_of(at), lambda: (KeptColumn(), _PART_BYTES))
         return kept
 
+    def narrowed(self, rows: Int64s) -> tuple[SmallColumns, Int64s]:
+        """Return the columns of the files of these rows, and the rows as rows of these columns.
+
+        Kept columns stay as they are: later reads need all their files.
+        """
+        part = self.part
+        file = np.searchsorted(part.starts, rows, side="right") - 1
+        files: list[int] = distinct(file).tolist()
+        if part.is_kept or len(files) > len(part.files) // 2:
+            return self, rows
+        ranges = [part.ranges[at] for at in files]
+        hit = SmallFragments(ranges, [part.files[at] for at in files])
+        columns = SmallColumns(hit, self.source)
+        first = np.zeros(len(part.files), np.int64)
+        first[files] = columns.part.starts[:-1]
+        return columns, rows - np.array(part.starts)[file] + first[file]
+
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
         part = self.part
@@ -512,8 +533,9 @@ class _SmallSelection:
         if self.count > MAX_TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
         else:
+            columns, rows = self.columns.narrowed(selected.rows)
             for at in unread:
-                passing.put(at, self.columns.take(at, selected.rows))
+                passing.put(at, columns.take(at, rows))
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
