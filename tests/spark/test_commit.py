@@ -20,6 +20,8 @@ from tests.kit.crashes import killed_at_step
 import glaive
 import glaive.spark
 from glaive.dataset.tasks import JOB
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.plan import WritePlan
 from glaive.errors import (
     ColumnNotFoundError,
     CommitConflictError,
@@ -29,6 +31,7 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
+from glaive.format.fragment import Fragment
 from glaive.io.access import open_store
 from glaive.spark.options import Options
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, plan_job
@@ -83,6 +86,25 @@ def test_the_version_carries_the_id_of_the_job(uri: str) -> None:
     transaction = read_transaction(store, open_latest(store))
     assert transaction is not None
     assert transaction.properties[JOB] == writer.job.id
+
+
+def test_small_batches_are_joined_before_a_task_writes_them(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def noting(job_plan: WritePlan, rows: Iterator[pa.RecordBatch]) -> list[Fragment]:
+        pieces = list(rows)
+        sizes.extend(piece.num_rows for piece in pieces)
+        return write_fragments(job_plan, pieces)
+
+    monkeypatch.setattr("glaive.spark.writer.write_fragments", noting)
+    writer = plan(uri)
+    batches = (pa.record_batch({"id": range(at, at + 100)}) for at in range(0, 10_000, 100))
+    writer.commit([writer.write(batches)])
+
+    assert sizes == [10_000]
+    assert ids(uri) == list(range(10_000))
 
 
 def test_a_message_is_small(uri: str) -> None:

@@ -29,7 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from glaive.arrow.chunked import batch_parts, one_array
+from glaive.arrow.chunked import batch_parts, coalesced, one_array
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.source import SourceKeys, find_matches
 from glaive.dataset.rows import DeletedRows, DeleteTask, RowsByFragment, delete_rows
@@ -739,6 +739,7 @@ def write_rows(
     _refuse_missing_dataset(job.plan)
     truncate = job.allow_truncation
     cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
+    batches = coalesced(batches)  # Spark's may have few rows
     if job.decimals:
         batches = (restored_batch(batch, job.decimals) for batch in batches)
     rows: Iterator[pa.RecordBatch]
