@@ -19,7 +19,6 @@ from glaive.kernels.full_zip import (
     gather_ranges,
     gather_rows,
     unzip,
-    unzip_rows,
     zip_entries,
 )
 
@@ -196,15 +195,13 @@ def test_rows_outside_the_bytes_are_reported(start: int, stop: int) -> None:
 
 
 @given(
-    stride=st.sampled_from([1, 2, 8, 16, 24, 33]),
-    skip=st.sampled_from([0, 1]),
-    rows=st.lists(st.integers(0, 19), max_size=30),
+    stride=st.sampled_from([1, 2, 8, 16, 24, 33]), rows=st.lists(st.integers(0, 19), max_size=30)
 )
-def test_gathered_rows_are_those_that_are_wanted(stride: int, skip: int, rows: list[int]) -> None:
+def test_gathered_rows_are_those_that_are_wanted(stride: int, rows: list[int]) -> None:
     table = np.arange(20 * stride).astype(np.uint8).reshape(20, stride)
     wanted = np.array(rows, np.int64)
-    got = gather_rows(buffer(table), stride, wanted, skip=skip, where="test")
-    assert got.to_pybytes() == table[wanted, skip:].tobytes()
+    got = gather_rows(buffer(table), stride, wanted, where="test")
+    assert got.to_pybytes() == table[wanted].tobytes()
 
 
 @pytest.mark.parametrize("row", [-1, 20])
@@ -237,17 +234,6 @@ def test_pieces_of_different_rows_that_overlap_are_refused() -> None:
 def test_a_piece_outside_the_bytes_is_reported(start: int, size: int) -> None:
     with pytest.raises(CorruptFileError, match="byte ranges"):
         gather_ranges(pa.py_buffer(bytes(10)), np.array([start]), np.array([size]), "a.lance")
-
-
-@pytest.mark.parametrize("rows", [(1, 3), np.array([3, 1, 1])])
-def test_rows_of_one_size_are_split_without_an_index(
-    rows: tuple[int, int] | NDArray[np.int64],
-) -> None:
-    layout = EntryLayout(0, 1, 0, 1, 1, width=2)
-    data = pa.py_buffer(b"\x00aa\x01bb\x00cc\x01dd")
-    levels, values = unzip_rows(data, layout, rows, "test")
-    expected = ([1, 0], b"bbcc") if isinstance(rows, tuple) else ([1, 1, 1], b"ddbbbb")
-    assert (levels.tolist(), values.to_pybytes()) == expected
 
 
 def test_levels_that_do_not_go_with_the_values_are_refused() -> None:

@@ -118,17 +118,15 @@ _MIN_VIEWED = 32 * 1024
 """Least average bytes of a value for which a view costs less than a copy."""
 
 
-def gather_rows(
-    data: pa.Buffer, stride: int, rows: Int64s, *, skip: int = 0, where: object
-) -> pa.Buffer:
+def gather_rows(data: pa.Buffer, stride: int, rows: Int64s, *, where: object) -> pa.Buffer:
     """Copy rows of equal size.
 
     Parameters
     ----------
     data
         Memory of all rows.
-    stride, skip
-        Bytes of a row, and the number of bytes to skip at its start.
+    stride
+        Bytes of a row.
     rows
         ``int64``: row numbers, in any order; they may repeat.
     where
@@ -139,7 +137,7 @@ def gather_rows(
     CorruptFileError
         A row lies outside ``data``.
     """
-    width, count = stride - skip, len(rows)
+    count = len(rows)
     if count and not (int(rows.min()) >= 0 and (int(rows.max()) + 1) * stride <= data.size):
         raise CorruptFileError(
             "full-zip rows",
@@ -147,58 +145,12 @@ def gather_rows(
             found=f"rows {int(rows.min())} to {int(rows.max())}",
             where=where,
         )
-    out = allocate(count * width)
-    if count and width:
+    out = allocate(count * stride)
+    if count and stride:
         table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
-        target = as_array(out).reshape(count, width)
-        if skip:
-            target[:] = table[:, skip:][rows]
-        else:
-            np.take(table, rows, axis=0, out=target, mode="clip")  # avoids a second copy
+        target = as_array(out).reshape(count, stride)
+        np.take(table, rows, axis=0, out=target, mode="clip")  # avoids a second copy
     return out
-
-
-def unzip_rows(
-    data: pa.Buffer, layout: EntryLayout, rows: Int64s | tuple[int, int], where: object
-) -> tuple[UInt16s, pa.Buffer]:
-    """Return definition levels and values of rows that all have ``layout.stride`` bytes.
-
-    Parameters
-    ----------
-    data
-        Memory of all rows.
-    layout
-        How entries are laid out.
-    rows
-        ``int64`` row numbers, or the ``(start, stop)`` of a range.
-    where
-        File, column and page, for messages.
-    """
-    stride, control = layout.stride, layout.control
-    table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
-    if isinstance(rows, tuple):
-        start, stop = rows
-        if not 0 <= start <= stop <= len(table):
-            raise CorruptFileError(
-                "full-zip rows",
-                expected=f"at least {stop * stride} bytes",
-                found=f"{data.size} bytes",
-                where=where,
-            )
-        part = table[start:stop]
-        values = allocate(len(part) * layout.width)
-        as_array(values).reshape(len(part), layout.width)[:] = part[:, control:]
-        heads = part[:, :control]
-    else:
-        values = gather_rows(data, stride, rows, skip=control, where=where)
-        heads = table[rows, :control]
-    words = np.ascontiguousarray(heads).view(f"<u{control}").reshape(-1)
-    highest = int(words.max()) if len(words) else 0
-    if highest > layout.max_def:
-        raise CorruptFileError(
-            "definition levels", expected=f"0 to {layout.max_def}", found=f"{highest}", where=where
-        )
-    return words.astype(np.uint16), values
 
 
 def unzip(

@@ -54,7 +54,6 @@ from glaive.kernels.full_zip import (
     gather_ranges,
     gather_rows,
     unzip,
-    unzip_rows,
     zip_entries,
 )
 from glaive.kernels.levels import validity_from_levels
@@ -332,8 +331,9 @@ class FullZipPage(PageReader):
         entry, where = self.entry, self.page.where
         count = rows[1] - rows[0] if isinstance(rows, tuple) else len(rows)
         if entry.control:
-            definition, values = unzip_rows(data, entry, rows, where)
-            return self._leaf(Unzipped(None, definition, count, count, None, 0, values), count)
+            numbers = np.arange(*rows) if isinstance(rows, tuple) else rows
+            starts = numbers * entry.stride
+            return self._leaf(unzip(data, starts, starts + entry.stride, entry, where), count)
         if isinstance(rows, tuple):
             values = data.slice(rows[0] * entry.width, count * entry.width)
         else:
