@@ -25,7 +25,6 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_out_of_line,
 )
-from glaive.kernels.levels import LevelEncoding, unpack_level_bits
 
 TIERS = ("numpy", "numba")
 WORDS = (8, 16, 32, 64)
@@ -192,55 +191,6 @@ def test_a_tail_is_packed_only_when_that_is_smaller(tail: int, size: int) -> Non
     assert out_of_line_sizes(np.array([2048 + tail]), 16, 1).tolist() == [256 + size]
 
 
-@given(
-    share=st.sampled_from([0.0, 0.1, 1.0]),
-    encoding=st.sampled_from(["inline", "out_of_line", "flat"]),
-    counts=st.lists(st.one_of(st.integers(0, 130), st.sampled_from([1023, 1024])), max_size=6),
-)
-def test_levels_of_one_bit_become_validity(
-    share: float, encoding: LevelEncoding, counts: list[int]
-) -> None:
-    each = np.array(counts, np.int64)
-    rng = np.random.default_rng(len(counts))
-    levels = (rng.random(sum(counts)) < share).astype("<u2")
-    data, starts, sizes = level_chunks(levels, each, encoding)
-    for tier in TIERS:
-        with force_tier(tier):
-            result = unpack_level_bits(data, starts, sizes, each, encoding, "test")
-        assert result is not None
-        assert result[0].to_pybytes() == np.packbits(levels == 0, bitorder="little").tobytes()
-        assert result[1] == levels.sum()
-
-
-def level_chunks(
-    levels: NDArray[Any], counts: NDArray[np.int64], encoding: LevelEncoding
-) -> tuple[pa.Buffer, NDArray[np.int64], NDArray[np.int64]]:
-    if encoding == "flat":
-        sizes = counts * 2
-        return buffer(levels), starts_of(sizes), sizes
-    if encoding == "out_of_line":
-        data, sizes = pack_out_of_line(buffer(levels), counts, 16, 1)
-        return buffer(data), starts_of(sizes), sizes
-    padded = np.zeros((len(counts), 1024), "<u2")
-    padded[np.arange(1024) < counts[:, None]] = levels
-    return pack(padded.reshape(-1))
-
-
-@pytest.mark.parametrize("tier", TIERS)
-def test_levels_above_one_are_left_to_the_general_reader(tier: Any) -> None:
-    levels = np.zeros(2000, "<u2")
-    levels[1999] = 2
-    each = np.array([1024, 976], np.int64)
-    packed, sizes = pack_out_of_line(buffer(levels), each, 16, 2)
-    block = buffer(packed)
-    with force_tier(tier):
-        assert (
-            unpack_level_bits(block, starts_of(sizes), sizes, each, "out_of_line", "t", 2) is None
-        )
-        assert unpack_level_bits(*pack(levels), each, "inline", "t") is None
-        assert unpack_level_bits(*level_chunks(levels, each, "flat"), each, "flat", "t") is None
-
-
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -301,11 +251,8 @@ def test_a_damaged_out_of_line_block_is_reported(
 ) -> None:
     data = pa.py_buffer(bytes(128))
     chunk_args = (data, np.array([start]), np.array([size]), np.array([count]))
-    with force_tier(tier):
-        with pytest.raises(CorruptFileError, match="bit-packed block"):
-            unpack_out_of_line(*chunk_args, 16, 1, "a.lance")
-        with pytest.raises(CorruptFileError, match="bit-packed block"):
-            unpack_level_bits(*chunk_args, "out_of_line", "a.lance")
+    with force_tier(tier), pytest.raises(CorruptFileError, match="bit-packed block"):
+        unpack_out_of_line(*chunk_args, 16, 1, "a.lance")
     with pytest.raises(CorruptFileError, match="found 17 bits"):
         unpack_out_of_line(*chunk_args, 16, 17, "a.lance")
 

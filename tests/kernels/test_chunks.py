@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.kernels.tiers import Tier, force_tier
 
+from glaive.encodings.levels import LevelLimits, check_levels
 from glaive.errors import CorruptFileError
-from glaive.kernels.chunks import assemble_chunks, count_levels, find_row, parse_headers
+from glaive.kernels.chunks import assemble_chunks, find_row, parse_headers
 from glaive.types import Where
 
 HERE = Where("test.lance")
@@ -119,13 +120,9 @@ LEVELS = st.integers(0, 300).flatmap(
 
 
 @given(LEVELS, st.integers(0, 4))
-def test_levels_are_counted_and_rows_found(levels: list[int], row: int) -> None:
-    rep = np.array(levels, np.uint16)
-    definition = rep[::-1].copy()
+def test_rows_are_found(levels: list[int], row: int) -> None:
     starts = [at for at, level in enumerate(levels) if level == 4]
-    counted = count_levels(rep, definition, max_rep=4, visible_max=2, max_def=4, where=HERE)
-    entry = find_row(rep, 4, row)
-    assert counted == (len(starts), sum(level <= 2 for level in levels))
+    entry = find_row(np.array(levels, np.uint16), 4, row)
     assert entry == (starts[row] if row < len(starts) else len(levels))
 
 
@@ -133,10 +130,8 @@ def test_levels_are_counted_and_rows_found(levels: list[int], row: int) -> None:
 def test_levels_above_the_layers_are_refused(at: int) -> None:
     levels = np.zeros(140, np.uint16)
     levels[at] = 3
-    zeros = np.zeros(140, np.uint16)
-    with pytest.raises(CorruptFileError, match=r"repetition levels.*at most 2"):
-        count_levels(levels, zeros, max_rep=2, visible_max=0, max_def=0, where=HERE)
-    with pytest.raises(CorruptFileError, match=r"definition levels.*1 higher"):
-        count_levels(zeros, levels, max_rep=2, visible_max=0, max_def=2, where=HERE)
-    with pytest.raises(CorruptFileError, match="one per repetition level"):
-        count_levels(zeros, levels[:9], max_rep=2, visible_max=0, max_def=2, where=HERE)
+    limits = LevelLimits(max_rep=2, max_def=2, visible_def=0)
+    with pytest.raises(CorruptFileError, match=r"repetition levels.*0 to 2.*found 3"):
+        check_levels(levels, None, limits, HERE)
+    with pytest.raises(CorruptFileError, match=r"definition levels.*0 to 2.*found 3"):
+        check_levels(None, levels, limits, HERE)

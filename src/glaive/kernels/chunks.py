@@ -134,60 +134,6 @@ def read_words(
     return shift, offsets, held, firsts, counts
 
 
-def count_levels(
-    rep: UInt16s | None,
-    definition: UInt16s | None,
-    *,
-    max_rep: int,
-    visible_max: int,
-    max_def: int,
-    where: Where,
-) -> tuple[int, int]:
-    """Check the levels of some entries; return ``(row starts, visible entries)``.
-
-    Parameters
-    ----------
-    rep, definition
-        ``uint16`` of shape ``(entries,)``; one of the two may be ``None``.
-    max_rep, max_def
-        Highest levels allowed. A row starts where the repetition level is ``max_rep``.
-    visible_max
-        Entries with a definition level up to this one are visible.
-    where
-        File, column and page, for messages.
-
-    Raises
-    ------
-    CorruptFileError
-        A level is too high, or the arrays differ in length.
-    """
-    levels = rep if rep is not None else definition
-    entries = 0 if levels is None else len(levels)
-    if rep is not None and definition is not None and len(definition) != entries:
-        raise CorruptFileError(
-            "definition levels",
-            expected=f"{entries}, one per repetition level",
-            found=f"{len(definition)}",
-            where=where,
-        )
-    rows = hidden = bad_rep = bad_def = 0
-    if rep is not None:
-        rows = int(np.count_nonzero(rep == max_rep))
-        bad_rep = int(np.count_nonzero(rep > max_rep))
-    if definition is not None:
-        hidden = int(np.count_nonzero(definition > visible_max))
-        bad_def = int(np.count_nonzero(definition > max_def))
-    if bad_rep or bad_def:
-        name, highest = ("repetition", max_rep) if bad_rep else ("definition", max_def)
-        raise CorruptFileError(
-            f"{name} levels",
-            expected=f"levels of at most {highest}",
-            found=f"{bad_rep or bad_def} higher levels",
-            where=where,
-        )
-    return rows, entries - hidden
-
-
 def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: int) -> int:
     """Return the largest possible total number of levels in chunks of a page with lists.
 

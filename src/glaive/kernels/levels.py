@@ -8,18 +8,12 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
-from glaive.kernels import _bitpack as checks
 from glaive.kernels._addresses import address, allocate_bits, given
-from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import check_blocks
 from glaive.kernels.native import levels as levels_loops
-from glaive.kernels.runs import check_runs, wrong_sum
 from glaive.types import Int64s, UInt16s, allocate, as_array
 
 
@@ -134,106 +128,7 @@ def validity_from_levels(
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 
 
-# --- Decode definition levels of 0 and 1 directly to a validity bitmap ------------------
-#
-# A column with few nulls has long runs, or blocks of width 0: a few bytes stand for a whole
-# bitmap. To expand them to levels first would cost more than everything else.
-#
-# Specification: "Bit-packing" and "Run-length encoding" in ``docs/format/encodings.md``.
-
 LEVEL_BITS = 16
-
-LevelEncoding = Literal["inline", "out_of_line", "flat"]
-
-
-def unpack_level_bits(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    encoding: LevelEncoding,
-    where: object,
-    width: int = 1,
-) -> tuple[pa.Buffer, int] | None:
-    """Turn 16-bit levels that are 0 (valid) or 1 (null) into an Arrow validity bitmap.
-
-    Parameters
-    ----------
-    data, starts, sizes, counts, where
-        Chunks as for :func:`unpack_inline`.
-    encoding
-        Storage of each chunk of levels: ``inline`` bit-packing, ``out_of_line`` bit-packing
-        with ``width`` bits per level, or ``flat`` words.
-
-    Returns
-    -------
-    tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. ``None`` when some
-        levels are above 1, or widths allow such levels: read the levels instead.
-
-    Raises
-    ------
-    CorruptFileError
-        The size of a chunk contradicts its count and width.
-    """
-    starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
-    if encoding == "inline":
-        total = checks.total_values(counts, BLOCK * len(counts), where)
-    else:
-        width = LEVEL_BITS if encoding == "flat" else width
-        if 1 < width < LEVEL_BITS:
-            return None
-        total = check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
-    target = allocate_bits(total)
-    nulls = np.zeros(1, np.int64)
-    if encoding == "inline":
-        bad = levels_loops.validity_inline(
-            address(data), data.size, address(starts), address(sizes), address(counts),
-            len(starts), address(target), total, address(nulls),
-        )  # fmt: skip
-        if bad >= 0:
-            raise checks.damaged_inline(
-                data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
-            )
-    else:
-        levels_loops.validity_out_of_line(
-            address(data), address(starts), address(counts), len(starts), width,
-            address(target), address(nulls),
-        )  # fmt: skip
-    return None if nulls[0] < 0 else (target, int(nulls[0]))
-
-
-def unpack_run_bits(
-    data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s, where: object
-) -> tuple[pa.Buffer, int] | None:
-    """Turn runs of 16-bit levels that are 0 (valid) or 1 (null) into an Arrow bitmap.
-
-    Parameters
-    ----------
-    data, values, lengths, runs, counts, where
-        As for :func:`glaive.kernels.runs.expand_runs`.
-
-    Returns
-    -------
-    tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. ``None`` when some
-        levels are above 1: read the levels instead.
-
-    Raises
-    ------
-    CorruptFileError
-        Runs lie outside ``data``, or the sum of lengths is wrong.
-    """
-    values, lengths, runs, counts = check_runs(data, values, lengths, runs, counts, 16, where)
-    target = allocate_bits(int(counts.sum()))
-    nulls = np.zeros(1, np.int64)
-    bad = levels_loops.validity_of_runs(
-        address(data), address(values), address(lengths), address(runs), address(counts),
-        len(counts), address(target), address(nulls),
-    )  # fmt: skip
-    if bad >= 0:
-        raise wrong_sum(data, lengths, runs, counts, bad, where)
-    return None if nulls[0] < 0 else (target, int(nulls[0]))
 
 
 # --- Cut the levels of a page into chunks, and count the rows that start in each --------

@@ -134,9 +134,10 @@ def expand_runs(
     CorruptFileError
         Pairs lie outside ``data``, or the sum of lengths is wrong.
     """
-    values, lengths, runs, counts = check_runs(
-        data, values, lengths, runs, counts, word_bits, where
-    )
+    values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
+    too_many = (counts < 0) | (counts > runs * MAX_RUN)
+    if too_many.any():
+        raise wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
     bad = runs_loops.expand_runs(
@@ -223,29 +224,6 @@ def _checked(
             where=where,
         )
     return result
-
-
-def check_runs(
-    data: pa.Buffer,
-    values: Int64s,
-    lengths: Int64s,
-    runs: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    where: object,
-) -> tuple[Int64s, ...]:
-    """Check runs, and return them as contiguous arrays; see :func:`expand_runs`.
-
-    Raises
-    ------
-    CorruptFileError
-        Values or lengths leave ``data``, or a chunk has more values than its runs allow.
-    """
-    values, lengths, runs, counts = _checked(data, values, lengths, runs, word_bits, where, counts)
-    too_many = (counts < 0) | (counts > runs * MAX_RUN)
-    if too_many.any():
-        raise wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
-    return values, lengths, runs, counts
 
 
 def _sum_of_lengths(data: pa.Buffer, lengths: Int64s, runs: Int64s, chunk: int) -> int:

@@ -6,13 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels import _bitpack as checks
-from glaive.kernels._bitpack import BLOCK
-from glaive.kernels.bitpack import check_blocks, unpack_inline, unpack_out_of_line
-from glaive.kernels.flat import join_bits
-from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, ListLayer
-from glaive.kernels.runs import expand_runs
-from glaive.types import Int64s, UInt16s, allocate, as_array, as_buffer
+from glaive.kernels.levels import ListLayer
+from glaive.types import UInt16s, allocate, as_array, as_buffer
 
 
 def resolve_lists(
@@ -103,47 +98,3 @@ def validity_from_levels(
     slots, nulls = len(slotted), int(np.count_nonzero(slotted == null_level))
     bitmap = as_buffer(np.packbits(slotted != null_level, bitorder="little"))
     return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
-
-
-def unpack_level_bits(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    encoding: LevelEncoding,
-    where: object,
-    width: int = 1,
-) -> tuple[pa.Buffer, int] | None:
-    """Turn 16-bit levels that are 0 (valid) or 1 (null) into an Arrow validity bitmap."""
-    starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
-    if encoding == "inline":
-        checks.total_values(counts, BLOCK * len(counts), where)
-    else:
-        width = LEVEL_BITS if encoding == "flat" else width
-        if 1 < width < LEVEL_BITS:
-            return None
-        check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
-    if encoding == "inline":
-        words = unpack_inline(data, starts, sizes, counts, LEVEL_BITS, where)
-    elif encoding == "flat":
-        words = join_bits(data, starts, counts * LEVEL_BITS, where)
-    else:
-        words = unpack_out_of_line(data, starts, sizes, counts, LEVEL_BITS, width, where)
-    return _validity_numpy(as_array(words, "<u2"))
-
-
-def unpack_run_bits(
-    data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s, where: object
-) -> tuple[pa.Buffer, int] | None:
-    """Turn runs of 16-bit levels that are 0 (valid) or 1 (null) into an Arrow bitmap."""
-    values, lengths = np.ascontiguousarray(values), np.ascontiguousarray(lengths)
-    runs, counts = np.ascontiguousarray(runs), np.ascontiguousarray(counts, np.int64)
-    # This also reports what is wrong with runs that do not add up.
-    words = expand_runs(data, values, lengths, runs, counts, LEVEL_BITS, where)
-    return _validity_numpy(as_array(words, "<u2"))
-
-
-def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
-    if levels.size and levels.max() > 1:
-        return None
-    return as_buffer(np.packbits(levels == 0, bitorder="little")), int(np.count_nonzero(levels))

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import (
-    Block,
-    Constant,
-    Dictionary,
-    FixedWidth,
-    count_bits,
-    slice_bits,
-    slice_block,
-    take_bits,
-)
+from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth, slice_block
 from glaive.arrow.build import expand
 from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
-from glaive.encodings.levels import Leaf
+from glaive.encodings.levels import ANY_LEVEL, Leaf, check_levels
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking, OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
-from glaive.kernels.chunks import ChunkHeaders, count_levels, parse_headers
-from glaive.kernels.levels import LEVEL_BITS, LevelEncoding, unpack_level_bits, unpack_run_bits
+from glaive.kernels.chunks import ChunkHeaders, parse_headers
+from glaive.kernels.levels import LEVEL_BITS, validity_from_levels
 from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 
 # --- Levels of mini-block chunks of flat columns; and what all levels have in common ----
@@ -36,23 +24,17 @@ from glaive.types import Int64s, UInt16s, Where, as_array, as_buffer
 # In a flat column every entry is a row and has a value, so levels are looked up by position. For
 # lists see ``glaive.encodings.miniblock.lists``.
 
-"""Validity bitmap of a single null."""
-
 Levels = UInt16s
-
-_FORMS: Final[Mapping[int, LevelEncoding]] = {1: "flat", 2: "out_of_line", 3: "inline"}
-"""Encodings of levels that are read as bits, by :func:`level_form`; the other has runs."""
 
 
 class LevelReader:
     """Decodes the levels of any chunks of one page."""
 
-    __slots__ = ("_form", "_layout", "_where")
+    __slots__ = ("_layout", "_where")
 
     def __init__(self, layout: MiniBlockLayout, where: Where) -> None:
         self._layout = layout
         self._where = where
-        self._form = level_form(layout.definition) if layout.nullable_item else None
 
     # ------------------------------------------------------------------ flat columns
 
@@ -60,50 +42,28 @@ class LevelReader:
         self, leaf: Leaf, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s, low: int
     ) -> None:
         """Put the levels of ``leaf.rows`` entries from entry ``low`` of the chunks on."""
-        bits = self._level_bits(data, headers, counts)
-        if bits is not None:
-            bitmap, nulls = bits
-            if nulls and leaf.rows != headers.levels.sum():
-                bitmap = slice_bits(bitmap, low, leaf.rows)
-                nulls = leaf.rows - count_bits(bitmap, leaf.rows)
-            if nulls:
-                leaf.validity, leaf.null_count = bitmap, nulls
-            return
-        levels = self.decode(self._layout.definition, data, headers, 0)
-        leaf.definition = levels[low : low + leaf.rows]
-        self.check(None, leaf.definition)
+        self._put(leaf, self._flat(data, headers, counts)[low : low + leaf.rows])
 
     def pick_flat(
         self, leaf: Leaf, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s, position: Int64s
     ) -> None:
         """Put the levels of the entries at these positions of the chunks."""
-        bits = self._level_bits(data, headers, counts)
-        if bits is not None:
-            bitmap, nulls = bits
-            if nulls:
-                bitmap = take_bits(bitmap, position)
-                nulls = leaf.rows - count_bits(bitmap, leaf.rows)
-            if nulls:
-                leaf.validity, leaf.null_count = bitmap, nulls
-            return
-        leaf.definition = self.decode(self._layout.definition, data, headers, 0)[position]
-        self.check(None, leaf.definition)
+        self._put(leaf, self._flat(data, headers, counts)[position])
 
-    def _level_bits(
-        self, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s
-    ) -> tuple[pa.Buffer, int] | None:
+    def _flat(self, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s) -> Levels:
         if (headers.levels != counts).any():
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
-        if self._form is None:
-            return None
-        form, width = self._form
-        chunks, levels = (data, headers.starts[0], headers.sizes[0]), headers.levels
-        if form not in _FORMS:
-            codec: Any = self._layout.definition
-            values, lengths, runs = codec.block_runs(*chunks, self._where)
-            return unpack_run_bits(data, values, lengths, runs, levels, self._where)
-        return unpack_level_bits(*chunks, levels, _FORMS[form], self._where, width)
+        return self.decode(self._layout.definition, data, headers, 0)
+
+    def _put(self, leaf: Leaf, levels: Levels) -> None:
+        check_levels(None, levels, self._layout.limits, self._where)
+        if self._layout.nullable_item:
+            leaf.validity, leaf.null_count, _ = validity_from_levels(
+                levels, slot_max=ANY_LEVEL, null_level=1
+            )
+        else:
+            leaf.definition = levels
 
     # ------------------------------------------------------------------ both
 
@@ -127,18 +87,6 @@ class LevelReader:
             )
         levels: Levels = as_array(kind.values, "<u2")
         return levels[:entries] if kind is block else np.full(entries, levels[0])
-
-    def check(self, rep: Levels | None, definition: Levels | None) -> tuple[int, int]:
-        """Return row starts and visible entries; raise if a level exceeds the layers' maximum."""
-        limits = self._layout.limits
-        return count_levels(
-            rep,
-            definition,
-            max_rep=limits.max_rep,
-            visible_max=limits.visible_def,
-            max_def=limits.max_def,
-            where=self._where,
-        )
 
     def uneven(self, levels: int, values: int) -> CorruptFileError:
         """Return the error for a chunk with too few levels."""

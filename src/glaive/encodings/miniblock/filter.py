@@ -24,7 +24,6 @@ from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.general import General
 from glaive.kernels.chunks import ChunkHeaders
-from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Int64s, Where
 
@@ -138,9 +137,7 @@ def _validity(
     """Return the bitmap of all values of some chunks, or ``None`` if all are valid."""
     leaf = Leaf(None, total, total, layout.layers)
     small.levels.read_flat(leaf, data, headers, counts, 0)
-    if leaf.definition is None:
-        return leaf.validity
-    return validity_from_levels(leaf.definition, slot_max=1, null_level=1)[0]
+    return leaf.validity
 
 
 def _evaluate(

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, inverse_permutation, spread
 from glaive.dataclass import NamedTuple
-from glaive.encodings.levels import Layer, Slots, layer_steps
+from glaive.encodings.levels import Layer, Slots, check_levels, layer_steps
 from glaive.encodings.miniblock.chunks import (
     ChunkReader,
     LevelReader,
@@ -165,7 +165,7 @@ class ListReader:
         definition = None
         if self._layout.definition is not None:
             definition = self._levels.decode(self._layout.definition, data, headers, 1)
-        rows, visible = self._levels.check(rep, definition)
+        check_levels(rep, definition, self._layout.limits, self._where)
         begins = np.flatnonzero(rep == self._layout.limits.max_rep)
         found_rows = begins.searchsorted(ends) - begins.searchsorted(firsts)
         enters = rep[firsts] != self._layout.limits.max_rep
@@ -173,7 +173,7 @@ class ListReader:
             raise CorruptFileError(
                 "repetition levels",
                 expected=f"the {row_counts.sum()} rows of the repetition index",
-                found=f"{rows} rows, or rows that start elsewhere",
+                found=f"{len(begins)} rows, or rows that start elsewhere",
                 where=self._where,
             )
         seen = ends
@@ -183,7 +183,7 @@ class ListReader:
             raise CorruptFileError(
                 "definition levels",
                 expected=f"{counts.sum()} entries with a value, each in its chunk",
-                found=f"{visible}, or in other chunks",
+                found=f"{seen[-1]}, or in other chunks",
                 where=self._where,
             )
         return _Chunks(rep, definition, firsts, self._chunks.pieces_of(headers))

@@ -388,18 +388,11 @@ class RunLength(ValueEncoding):
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Expand the runs of all blocks."""
-        first, lengths, runs = self.block_runs(data, starts, sizes, where)
-        values = expand_runs(data, first, lengths, runs, counts, self.bits, where)
-        return FixedWidth(values, self.bits, int(counts.sum()))
-
-    def block_runs(
-        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
-    ) -> tuple[Int64s, Int64s, Int64s]:
-        """Start of the values and of the lengths of each block, and its number of runs."""
         heads = block_parts(data, starts, sizes, where)
         runs = self._runs(heads, sizes - HEADER_BYTES - heads, where)
         first = starts + HEADER_BYTES
-        return first, first + heads, runs
+        values = expand_runs(data, first, first + heads, runs, counts, self.bits, where)
+        return FixedWidth(values, self.bits, int(counts.sum()))
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Collapse each block into its header, values and lengths."""
