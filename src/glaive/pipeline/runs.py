@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from datetime import UTC, datetime
@@ -647,110 +646,11 @@ def _checked(run_id: str) -> str:
 
 # --- The report of a run: one HTML page without external files --------------------------
 
-# --- Steps as a graph: a drawing in SVG --------------------------------------------------
-
-_WIDTH: Final = 150
-_HEIGHT: Final = 34
-_GAP_X: Final = 50
-_GAP_Y: Final = 18
-_MARGIN: Final = 8
-_LABEL: Final = 20
-
-Place = tuple[int, int]
-"""The upper left corner of a box."""
-
-
-def levels(after: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return the length of the longest chain of steps before each step, in the given order.
-
-    Parameters
-    ----------
-    after
-        The steps in a possible order, and the steps that each waits for.
-    """
-    found: dict[str, int] = {}
-    for name, others in after.items():
-        found[name] = 1 + max((found.get(other, 0) for other in others), default=-1)
-    return found
-
-
-def render_graph(after: Mapping[str, Sequence[str]], states: Mapping[str, str]) -> str:
-    """Draw the steps from left to right, with lines from each step to steps that wait for it.
-
-    Parameters
-    ----------
-    after
-        Steps as for :func:`levels`.
-    states
-        The class of each step's box.
-    """
-    depth = levels(after)
-    rows: Counter[int] = Counter()
-
-    def place(level: int) -> Place:
-        rows[level] += 1
-        return (
-            _MARGIN + level * (_WIDTH + _GAP_X),
-            _MARGIN + (rows[level] - 1) * (_HEIGHT + _GAP_Y),
-        )
-
-    placed = {name: place(level) for name, level in depth.items()}
-    # Lines past other steps get lanes between the boxes, so that they cross no box.
-    furthest: dict[str, int] = {}
-    for name, others in after.items():
-        for other in others:
-            furthest[other] = max(furthest.get(other, 0), depth[name])
-    lanes = {
-        (other, level): place(level)
-        for other, end in furthest.items()
-        if other in placed
-        for level in range(depth[other] + 1, end)
-    }
-    parts: dict[str, None] = {}
-    for name, others in after.items():
-        for other in others:
-            if other in placed:
-                between = range(depth[other] + 1, depth[name])
-                stops = [placed[other], *(lanes[other, at] for at in between), placed[name]]
-                parts.update(dict.fromkeys(map(_line, stops, stops[1:])))
-                parts.update(dict.fromkeys(map(_straight, stops[1:-1])))
-    places = [*placed.values(), *lanes.values()]
-    width = max((x for x, _ in places), default=0) + _WIDTH + _MARGIN
-    height = max((y for _, y in places), default=0) + _HEIGHT + _MARGIN
-    boxes = [_box(name, states.get(name, ""), *at) for name, at in placed.items()]
-    return (
-        f'<svg role="img" aria-label="steps" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">{"".join([*parts, *boxes])}</svg>'
-    )
-
-
-def _line(start: Place, end: Place) -> str:
-    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
-    x2, y2 = end[0], end[1] + _HEIGHT // 2
-    middle = (x1 + x2) // 2
-    return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}"/>'
-
-
-def _straight(lane: Place) -> str:
-    x, y = lane[0], lane[1] + _HEIGHT // 2
-    return f'<path d="M{x} {y} H{x + _WIDTH}"/>'
-
-
-def _box(name: str, state: str, x: int, y: int) -> str:
-    shown = name if len(name) <= _LABEL else name[: _LABEL - 1] + "…"
-    size = f'width="{_WIDTH}" height="{_HEIGHT}"'
-    return (
-        f'<a href="#step-{escape(name)}"><title>{escape(name)}: {escape(state)}</title>'
-        f'<rect class="{escape(state)}" x="{x}" y="{y}" {size} rx="6"/>'
-        f'<text x="{x + _WIDTH // 2}" y="{y + _HEIGHT // 2 + 4}">{escape(shown)}</text></a>'
-    )
-
-
 _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render_report(pipeline: Pipeline, record: RunRecord) -> str:
-    """Return the page of a run: the steps as a graph, then each with its figures and a sample.
+    """Return the page of a run: each step with its figures and a sample.
 
     Parameters
     ----------
@@ -759,13 +659,10 @@ def render_report(pipeline: Pipeline, record: RunRecord) -> str:
     record
         The record of the run; it may be unfinished.
     """
-    states = {name: step.state for name, step in record.steps.items()}
-    after = {name: step.after for name, step in record.steps.items()}
     replaced = {
         "title": escape(f"{pipeline.name}, run {record.id}"),
         "description": escape(pipeline.description),
         "facts": _facts(record),
-        "graph": render_graph(after, states),
         "steps": "\n".join(_step(name, step) for name, step in record.steps.items()),
     }
     page = files("glaive.pipeline").joinpath("report.html").read_text("utf-8")
@@ -787,10 +684,11 @@ def _facts(record: RunRecord) -> str:
 
 def _step(name: str, step: StepRecord) -> str:
     state = escape(step.state)
+    after = f"; after {', '.join(step.after)}" if step.after else ""
     parts = [
         f'<section id="step-{escape(name)}"><h2>{escape(name)} ',
         f'<small class="{state}">{escape(step.kind)}, {state}</small></h2>',
-        f"<p>{escape(step.summary)}</p>",
+        f"<p>{escape(step.summary + after)}</p>",
     ]
     if step.error is not None:
         parts.append(f'<pre class="error">{escape(step.error)}</pre>')
