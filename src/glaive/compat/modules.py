@@ -142,6 +142,16 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
         },
     ),
     "mem_wal": ("Names that are refused at their first use.", {}),
+    "optimize": (
+        "Compaction.",
+        {
+            "dataset.compact": "Compaction",
+            "dataset.compaction_tasks": (
+                "CompactionMetrics CompactionOptions=CompactionKeywords CompactionPlan "
+                "CompactionTask RewriteResult"
+            ),
+        },
+    ),
     "otel": (
         "Metrics for OpenTelemetry.",
         {

@@ -21,6 +21,7 @@ from glaive.dataset.keywords import (
     IndexKeywords,
     InsertKeywords,
     ScalarKeywords,
+    TargetKeywords,
     VectorKeywords,
     WriteKeywords,
 )
@@ -695,7 +696,7 @@ class LanceDataset(PylanceMembers, ArrowNamed):
 
     # ------------------------------------------------------------ changing rows
 
-    @shows(InsertKeywords, FileKeywords, WriteKeywords, InsertKeywords)
+    @shows(InsertKeywords, FileKeywords, WriteKeywords, TargetKeywords, InsertKeywords)
     def insert(
         self, data: object, *, mode: Mode = "append", **options: Unpack[InsertKeywords]
     ) -> None:
@@ -713,9 +714,9 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         SchemaError
             The rows do not match the schema.
         """
-        from glaive.dataset.writing.rows import insert_rows
+        from glaive.dataset.writing.rows import write_rows
 
-        self.move_to(insert_rows(self, data, mode, options).manifest)
+        self.move_to(write_rows(data, self, mode, options).manifest)
 
     def delete(
         self,

@@ -116,17 +116,16 @@ class FragmentKeywords(FileKeywords, total=False):
     session: Session | None
 
 
-class InsertKeywords(WriteKeywords, total=False):
+class TargetKeywords(WriteKeywords, total=False):
     """Options of where rows are written, of data files and of the version.
 
     Parameters
     ----------
-    schema, storage_options, commit_lock, manifest_store, session, namespace_client, table_id,
+    storage_options, commit_lock, manifest_store, session, namespace_client, table_id,
     base_store_params, allow_external_blobs
         See :func:`glaive.write_dataset`.
     """
 
-    schema: pa.Schema | None
     storage_options: Mapping[str, str] | None
     commit_lock: CommitLock | None
     manifest_store: ManifestStore | str | None
@@ -135,6 +134,18 @@ class InsertKeywords(WriteKeywords, total=False):
     table_id: Sequence[str] | None
     base_store_params: Mapping[str, Mapping[str, str]] | None
     allow_external_blobs: bool | Sequence[str] | None
+
+
+class InsertKeywords(TargetKeywords, total=False):
+    """Options of rows to insert.
+
+    Parameters
+    ----------
+    schema
+        See :func:`glaive.write_dataset`.
+    """
+
+    schema: pa.Schema | None
 
 
 shows_file_options = partial(

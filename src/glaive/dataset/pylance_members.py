@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import pyarrow as pa
 
-from glaive.dataset.keywords import FileKeywords, InsertKeywords, WriteKeywords
+from glaive.dataset.keywords import FileKeywords, InsertKeywords, TargetKeywords, WriteKeywords
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.options import shows
 
@@ -244,7 +244,7 @@ class PylanceMembers:
         return LanceFileSession(self.uri, self.storage_options)
 
     @classmethod
-    @shows(InsertKeywords, FileKeywords, WriteKeywords, InsertKeywords)
+    @shows(InsertKeywords, FileKeywords, WriteKeywords, TargetKeywords, InsertKeywords)
     def from_pydantic_model(
         cls: Any,
         model_class: Any,
@@ -275,14 +275,14 @@ class PylanceMembers:
         SchemaError
             Arrow lacks a type for a field of the model.
         """
-        from glaive.dataset.writing.rows import insert_rows
+        from glaive.dataset.writing.rows import write_rows
         from glaive.dataset.writing.source import pydantic_to_schema, rows_of_models
 
         if not isinstance(data, list):
             raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
         rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
         target: Any = _path_of(model_class) if uri is None else uri
-        return cls.holding(insert_rows(target, rows, mode, options))
+        return cls.holding(write_rows(rows, target, mode, options))
 
 
 def is_datagen_supported() -> bool:

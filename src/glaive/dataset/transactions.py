@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.fragment_metadata import FragmentMetadata
-from glaive.dataset.keywords import FileKeywords, shows_file_options
+from glaive.dataset.keywords import FileKeywords, FragmentKeywords, shows_file_options
 from glaive.dataset.lance_operation import LanceOperation, public_operation, table_operation
 from glaive.dataset.monitoring import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.fragments import write_fragments as write_files
-from glaive.dataset.writing.plan import Mode, WriteOptions, WritePlan, plan_write
+from glaive.dataset.writing.plan import WriteOptions, WritePlan, plan_write
 from glaive.dataset.writing.rows import open_to_write, write_options
 from glaive.dataset.writing.source import read_source
 from glaive.errors import (
@@ -37,7 +37,6 @@ from glaive.io.checksums import compares_metadata
 from glaive.io.store import ObjectStore
 from glaive.options import integer
 from glaive.process import new_uuid
-from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction, merge_transactions
 from glaive.table.load import (
     each_manifest,
@@ -421,13 +420,8 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[False] = False,
-    mode: Mode = "append",
-    storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    session: Session | None = None,
-    **options: Unpack[FileKeywords],
+    **options: Unpack[FragmentKeywords],
 ) -> list[FragmentMetadata]: ...
 
 
@@ -438,30 +432,20 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[True],
-    mode: Mode = "append",
-    storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    session: Session | None = None,
-    **options: Unpack[FileKeywords],
+    **options: Unpack[FragmentKeywords],
 ) -> Transaction: ...
 
 
-@shows_file_options(FileKeywords, WriteOptions, FileKeywords)
+@shows_file_options(FragmentKeywords, WriteOptions, FileKeywords, mode="append")
 def write_fragments(
     data: object,
     dataset_uri: str | os.PathLike[str] | OpenDataset,
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
-    mode: Mode = "append",
-    storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    session: Session | None = None,  # noqa: ARG001  # pylance has it
-    **options: Unpack[FileKeywords],
+    **options: Unpack[FragmentKeywords],
 ) -> list[FragmentMetadata] | Transaction:
     """Write rows into data files, to be committed later.
 
@@ -496,9 +480,11 @@ def write_fragments(
     DatasetNotFoundError, StoreError
         The catalogue lacks the table, or failed.
     """
+    mode, storage_options = options.pop("mode", "append"), options.pop("storage_options", None)
+    place = options.pop("namespace_client", None), options.pop("table_id", None), dataset_uri
+    options.pop("session", None)
     wanted = write_options(write_fragments, FileKeywords, mode, options)
-    place = (namespace_client, table_id, dataset_uri, storage_options)
-    found = reach_table(*place, create=wanted.mode == "create")
+    found = reach_table(*place, storage_options, create=wanted.mode == "create")
     store = open_to_write(
         dataset_uri,
         found.storage_options,

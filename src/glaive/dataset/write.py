@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.keywords import FileKeywords, WriteKeywords, shows_file_options
+from glaive.dataset.keywords import (
+    FileKeywords,
+    InsertKeywords,
+    TargetKeywords,
+    WriteKeywords,
+    shows_file_options,
+)
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.plan import Mode, WriteOptions
-from glaive.dataset.writing.rows import write_options, write_rows
-from glaive.scan.snapshot import Session
-from glaive.table.manifest_store import ManifestStore
-from glaive.table.root import CommitLock
+from glaive.dataset.writing.rows import write_rows
 
 
-@shows_file_options(WriteKeywords, WriteOptions, FileKeywords, WriteKeywords)
+@shows_file_options(TargetKeywords, WriteOptions, FileKeywords, WriteKeywords)
 def write_dataset(
     data_obj: object,
     uri: str | os.PathLike[str] | OpenDataset | None = None,
     schema: pa.Schema | None = None,
     mode: Mode = "create",
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    commit_lock: CommitLock | None = None,
-    manifest_store: ManifestStore | str | None = None,
-    session: Session | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    allow_external_blobs: bool | Sequence[str] | None = None,
-    **options: Unpack[WriteKeywords],
+    **options: Unpack[TargetKeywords],
 ) -> LanceDataset:
     """Write rows as a new version of a dataset; return the dataset at that version.
 
@@ -78,18 +71,5 @@ def write_dataset(
     StoreError
         The location is read-only or unreachable. The dataset is unchanged.
     """
-    written = write_rows(
-        data_obj,
-        uri,
-        schema,
-        write_options(write_dataset, WriteKeywords, mode, options),
-        storage_options=storage_options,
-        commit_lock=commit_lock,
-        manifest_store=manifest_store,
-        session=session,
-        namespace_client=namespace_client,
-        table_id=table_id,
-        base_store_params=base_store_params,
-        allow_external_blobs=allow_external_blobs,
-    )
-    return LanceDataset.holding(written)
+    given: InsertKeywords = {**options, "schema": schema}
+    return LanceDataset.holding(write_rows(data_obj, uri, mode, given, "write_dataset"))

@@ -9,9 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import pyarrow as pa
-
-from glaive.dataset.keywords import WriteKeywords
+from glaive.dataset.keywords import InsertKeywords, WriteKeywords
 from glaive.dataset.monitoring import showing
 from glaive.dataset.tasks import commit_operation
 from glaive.dataset.version import (
@@ -42,15 +40,13 @@ from glaive.io.access import AccessPolicy
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, find_object
 from glaive.process import DATASETS, emit
-from glaive.scan.snapshot import Session
 from glaive.table.commit import commit_transaction
 from glaive.table.configuration import AUTO_COMPACT, AUTO_INDEX
 from glaive.table.load import find_transaction, open_latest, open_version, replaced
-from glaive.table.manifest_store import ManifestStore
 from glaive.table.operations.overwrite import Append, Overwrite
 from glaive.table.operations.update_config import UpdateBases
 from glaive.table.protocol import CommitOptions, TableOperation
-from glaive.table.root import CommitLock, access_of, guarded, open_root
+from glaive.table.root import access_of, guarded, open_root
 
 
 def write_options(
@@ -320,49 +316,21 @@ def version_read(plan: WritePlan) -> Manifest | None:
 _MAX_NUMBERINGS: Final = 20
 """Number of times that rows are written again, if other writers number theirs first."""
 
-_TARGET = (
-    "storage_options",
-    "commit_lock",
-    "manifest_store",
-    "session",
-    "namespace_client",
-    "table_id",
-    "base_store_params",
-    "allow_external_blobs",
-)
-"""Options of ``write_rows`` for the target; :class:`WriteKeywords` has the options for files."""
-
-
-def insert_rows(
-    dataset: OpenDataset, data: object, mode: str, given: Mapping[str, Any]
-) -> OpenedVersion:
-    """Write rows into an opened dataset; ``given`` are options of ``write_dataset``."""
-    refuse_unknown("insert", given, ["schema", *_TARGET, *WriteKeywords.__annotations__])
-    target = {name: value for name, value in given.items() if name in _TARGET}
-    how = {name: value for name, value in given.items() if name in WriteKeywords.__annotations__}
-    wanted = write_options(insert_rows, WriteKeywords, mode, how)
-    return write_rows(data, dataset, given.get("schema"), wanted, **target)
-
 
 def write_rows(
     data: object,
     uri: str | os.PathLike[str] | OpenDataset | None,
-    schema: pa.Schema | None,
-    wanted: WriteOptions,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    commit_lock: CommitLock | None = None,
-    manifest_store: ManifestStore | str | None = None,
-    session: Session | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    allow_external_blobs: bool | Sequence[str] | None = None,
+    mode: str,
+    given: InsertKeywords,
+    function: str = "insert",
 ) -> OpenedVersion:
-    """Write rows as a new version; ``write_dataset`` explains parameters and errors.
-
-    ``wanted`` has the mode and all options for the files.
-    """
+    """Write rows as a new version; ``write_dataset`` explains parameters and errors."""
+    refuse_unknown(function, given, list(InsertKeywords.__annotations__))
+    how: Any = {name: one for name, one in given.items() if name in WriteKeywords.__annotations__}
+    wanted = write_options(write_rows, WriteKeywords, mode, how)
+    schema, storage_options = given.get("schema"), given.get("storage_options")
+    manifest_store, session = given.get("manifest_store"), given.get("session")
+    namespace_client, table_id = given.get("namespace_client"), given.get("table_id")
     if namespace_client is not None or table_id is not None:
         from glaive.table.manifest_registers import find_table
 
@@ -376,8 +344,9 @@ def write_rows(
             "Must specify either 'uri' or both 'namespace_client' and 'table_id'. uri is "
             "None: pass a path or a URI or a dataset."
         )
-    guards: dict[str, Any] = {"commit_lock": commit_lock, "manifest_store": manifest_store}
-    policy = base_store_params, allow_external_blobs
+    guards: dict[str, Any] = {"commit_lock": given.get("commit_lock")}
+    guards["manifest_store"] = manifest_store
+    policy = given.get("base_store_params"), given.get("allow_external_blobs")
     store = open_to_write(uri, storage_options, wanted.initial_bases, *policy, **guards)
     source, rows = read_source(data, schema)
     columns = source if schema is None else schema
