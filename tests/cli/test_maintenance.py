@@ -598,17 +598,6 @@ def test_doctor_checks_packages_and_a_location(call: Call, things: str, tmp_path
     assert "✗ nothing://a" in failed.stdout
 
 
-def test_adviser_tries_encodings_and_changes_nothing(call: Call, things: str) -> None:
-    rows = objects(call("adviser", things, "--columns", "id,name", "--json"))
-    assert {row["column"] for row in rows} == {"id", "name"}
-    assert {"default", "zstd"} <= {row["encoding"] for row in rows}
-    assert sum(row["smallest"] for row in rows) == 2
-    assert all(row["bytes"] > 0 and row["read_ms"] >= 0 for row in rows)
-    said = call("adviser", things, "--columns", "id", "--rows", "2").stdout
-    assert "* the smallest of the column; bytes and times are of the first 2 of 5 rows" in said
-    assert glaive.dataset(things).version == 2
-
-
 @pytest.mark.parametrize("command", ["doctor", "warmup"])
 @pytest.mark.parametrize("place", ["a file", "a folder for all"])
 def test_kernels_that_cannot_be_kept_are_a_failure(

@@ -217,22 +217,6 @@ def test_a_file_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "t.lance"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
-def test_trials_without_a_temporary_folder_say_how_to_choose_one(tmp_path: Path) -> None:
-    glaive.write_dataset({"t": [1]}, tmp_path / "t")
-    code = (
-        "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "from glaive.cli.main import main\n"
-        "main()\n"
-    )
-    command = [sys.executable, "-B", "-c", code, "adviser", f"{tmp_path}/t"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("Error: cannot write trials of encodings to a file in ")
-    assert "TMPDIR chooses the folder" in ended.stderr
-
-
 @pytest.mark.spec("rel-20")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 @pytest.mark.parametrize("ending", ["arrow", "csv", "json", "parquet"])
