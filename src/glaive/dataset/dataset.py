@@ -45,7 +45,7 @@ from glaive.process import fork_safe
 from glaive.scan.options import HeadKeywords, ScanKeywords, ScanOptions, shows_options
 from glaive.scan.projection import column_names
 from glaive.scan.snapshot import Session, Snapshot
-from glaive.scan.take import take
+from glaive.scan.take import take, take_ids
 from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
@@ -456,8 +456,6 @@ class LanceDataset(PylanceMembers, ArrowNamed):
         Ids of deleted or unknown rows are skipped. With ``ignore_deletions``, deleted rows are
         returned as well, while their data exists.
         """
-        from glaive.scan.take import take_ids
-
         view = self._at.views.take(column_names(columns, pruning=True))
         return take_ids(view, row_ids, deleted=ignore_deletions)
 

@@ -32,7 +32,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.options import integer, shows
 from glaive.scan.options import FragmentScanKeywords, HeadKeywords, ScanOptions, shows_options
-from glaive.scan.projection import ROW_ADDRESS, Columns, column_names
+from glaive.scan.projection import ROW_ADDRESS, Columns, column_names, refuse_reserved_names
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
@@ -265,9 +265,7 @@ class FragmentChanges:
 
         Returns ``None`` if all rows are deleted, and an equal fragment if all rows stay.
         """
-        from glaive.dataset.scanner import Scanner
         from glaive.expr.bind import check_column_texts
-        from glaive.scan.projection import ROW_ADDRESS, refuse_reserved_names
 
         schema = self._views.snapshot.manifest.schema
         check_column_texts(schema, predicate)

@@ -21,7 +21,7 @@ from glaive.options import shows
 from glaive.scan.options import FragmentScanKeywords, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS
 from glaive.scan.query import Query
-from glaive.scan.ready import ready_scan
+from glaive.scan.ready import ready_scan, search_with
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ class Scanner:
         if isinstance(options, ScanOptions):
             self._query = ready_scan(views, options)
         else:
-            from glaive.scan.ready import search_with
-
             self._query = search_with(views, options)
 
     @cached_property

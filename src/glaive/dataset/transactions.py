@@ -194,127 +194,6 @@ def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifes
     )
 
 
-def commit_by_hand(
-    store: ObjectStore,
-    operation: LanceOperation.BaseOperation | Transaction,
-    read_version: int | None,
-    base: Manifest | None,
-    *,
-    message: str | None,
-    options: CommitOptions,
-) -> Manifest:
-    """Commit an operation or a transaction that a user constructed."""
-    if isinstance(operation, LanceOperation.BaseOperation):
-        made = table_operation(operation)
-        if read_version is None:
-            if not isinstance(made, Overwrite | Restore):
-                raise OptionError(
-                    "read_version is required for all operations except Overwrite and Restore. "
-                    "Pass the version that the operation was made for: dataset.version."
-                )
-            read_version = _newest(store)
-        transaction = stored.Transaction(
-            read_version=_checked_version(read_version, "read_version"), operation=made
-        )
-    elif isinstance(operation, Transaction):
-        transaction = operation.to_table()
-    else:
-        raise OptionError(
-            "operation must be a LanceOperation.BaseOperation or Transaction, got "
-            f"{type(operation)}"
-        )
-    if message is not None:
-        if not isinstance(message, str):
-            raise OptionError(f"commit_message: expected a string, found {message!r:.60}")
-        properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
-        transaction = replace(transaction, properties=properties)
-    transaction = _with_segments_brought_up(store, transaction, base)
-    return _commit(store, _with_fields_named(store, transaction, base), base, options)
-
-
-def _with_fields_named(
-    store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
-) -> stored.Transaction:
-    """Return a transaction that names the fields which an update replaces in place.
-
-    By these names others, such as indices, notice the new values.
-    """
-    operation, read_version = transaction.operation, transaction.read_version
-    if not isinstance(operation, Update) or operation.fields_modified or not operation.updated:
-        return transaction
-    if base is None or base.version != read_version:
-        try:
-            base = open_version(store, read_version)
-        except VersionNotFoundError:  # the fragments are unchanged, or the commit conflicts
-            base = open_latest(store)
-    return replace(transaction, operation=operation.naming_fields(base))
-
-
-def _with_segments_brought_up(
-    store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
-) -> stored.Transaction:
-    """Return a transaction whose new segments fit the version that it was made for."""
-    operation, read_version = transaction.operation, transaction.read_version
-    if not isinstance(operation, CreateIndex):
-        return transaction
-    read = base if base is not None and base.version == read_version else None
-    if read is None:
-        try:
-            read = open_version(store, read_version)
-        except VersionNotFoundError:  # a conflict if later versions exist
-            return transaction
-    new = operation.new
-    if any(entry.dataset_version not in (0, read_version) for entry in new):
-        new = tuple(rebase_segments(store, read, new))
-    return replace(transaction, operation=CreateIndex.of(read.schema, new, operation.removed))
-
-
-def commit_appends(
-    store: ObjectStore,
-    transactions: Sequence[Transaction],
-    base: Manifest | None,
-    options: CommitOptions,
-) -> tuple[Manifest, Transaction]:
-    """Commit several appends as one version; return the version and its transaction."""
-    anything: object = transactions
-    given: list[Any] = list(anything) if isinstance(anything, Iterable) else [anything]
-    for transaction in given:
-        if not isinstance(transaction, Transaction):
-            raise OptionError(
-                f"transactions: expected a list of Transaction, found {transaction!r:.60}"
-            )
-    merged = merge_transactions([transaction.to_table() for transaction in given])
-    return _commit(store, merged, base, options), _public(merged)
-
-
-def _commit(
-    store: ObjectStore,
-    transaction: stored.Transaction,
-    base: Manifest | None,
-    options: CommitOptions,
-) -> Manifest:
-    _check_version(store, transaction)
-    if base is not None and base.version < transaction.read_version:
-        base = None
-    return commit_transaction(store, transaction, base=base, options=options)
-
-
-def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
-    """Check that the read version and the dataset exist, unless the commit creates it."""
-    known = 0 if transaction.read_version & DETACHED else transaction.read_version
-    try:
-        newest = open_latest_since(store, known).version
-    except DatasetNotFoundError:
-        if isinstance(transaction.operation, Overwrite):
-            return
-        raise
-    if newest < known:
-        raise VersionNotFoundError(
-            f"read_version: version {transaction.read_version} of {store.uri} was not found; the "
-            f"newest is {newest}"
-        )
-
-
 def _newest(store: ObjectStore) -> int:
     try:
         return open_latest(store).version
@@ -359,21 +238,105 @@ class CommitTarget:
         store = open_root(place, options, access=access, **guards)
         return cls(store, os.fspath(place), options, None)
 
+    @property
+    def _base(self) -> Manifest | None:
+        return None if self.dataset is None else self.dataset.manifest
+
     def commit(
         self, operation: Any, read_version: int | None, message: str | None, options: CommitOptions
     ) -> Manifest:
-        """Commit one operation; see ``LanceDataset.commit``."""
-        base = None if self.dataset is None else self.dataset.manifest
-        return commit_by_hand(
-            self.store, operation, read_version, base, message=message, options=options
-        )
+        """Commit what a user constructed; see ``LanceDataset.commit``."""
+        if isinstance(operation, LanceOperation.BaseOperation):
+            made = table_operation(operation)
+            if read_version is None:
+                if not isinstance(made, Overwrite | Restore):
+                    raise OptionError(
+                        "read_version is required for all operations except Overwrite and "
+                        "Restore. Pass the version that the operation was made for: "
+                        "dataset.version."
+                    )
+                read_version = _newest(self.store)
+            transaction = stored.Transaction(
+                read_version=_checked_version(read_version, "read_version"), operation=made
+            )
+        elif isinstance(operation, Transaction):
+            transaction = operation.to_table()
+        else:
+            raise OptionError(
+                "operation must be a LanceOperation.BaseOperation or Transaction, got "
+                f"{type(operation)}"
+            )
+        if message is not None:
+            if not isinstance(message, str):
+                raise OptionError(f"commit_message: expected a string, found {message!r:.60}")
+            properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
+            transaction = replace(transaction, properties=properties)
+        transaction = self._with_segments_brought_up(transaction)
+        return self._commit(self._with_fields_named(transaction), options)
 
     def commit_appends(
         self, transactions: Sequence[Transaction], options: CommitOptions
     ) -> tuple[Manifest, Transaction]:
-        """Commit several appends; see ``LanceDataset.commit_batch``."""
-        base = None if self.dataset is None else self.dataset.manifest
-        return commit_appends(self.store, transactions, base, options)
+        """Commit several appends as one version; return the version and its transaction."""
+        anything: object = transactions
+        given: list[Any] = list(anything) if isinstance(anything, Iterable) else [anything]
+        for transaction in given:
+            if not isinstance(transaction, Transaction):
+                raise OptionError(
+                    f"transactions: expected a list of Transaction, found {transaction!r:.60}"
+                )
+        merged = merge_transactions([transaction.to_table() for transaction in given])
+        return self._commit(merged, options), _public(merged)
+
+    def _with_fields_named(self, transaction: stored.Transaction) -> stored.Transaction:
+        """Return a transaction that names the fields which an update replaces in place.
+
+        By these names others, such as indices, notice the new values.
+        """
+        operation, read_version = transaction.operation, transaction.read_version
+        if not isinstance(operation, Update) or operation.fields_modified or not operation.updated:
+            return transaction
+        base = self._base
+        if base is None or base.version != read_version:
+            try:
+                base = open_version(self.store, read_version)
+            except VersionNotFoundError:  # the fragments are unchanged, or the commit conflicts
+                base = open_latest(self.store)
+        return replace(transaction, operation=operation.naming_fields(base))
+
+    def _with_segments_brought_up(self, transaction: stored.Transaction) -> stored.Transaction:
+        """Return a transaction whose new segments fit the version that it was made for."""
+        operation, read_version = transaction.operation, transaction.read_version
+        if not isinstance(operation, CreateIndex):
+            return transaction
+        read = self._base
+        if read is None or read.version != read_version:
+            try:
+                read = open_version(self.store, read_version)
+            except VersionNotFoundError:  # a conflict if later versions exist
+                return transaction
+        new = operation.new
+        if any(entry.dataset_version not in (0, read_version) for entry in new):
+            new = tuple(rebase_segments(self.store, read, new))
+        return replace(transaction, operation=CreateIndex.of(read.schema, new, operation.removed))
+
+    def _commit(self, transaction: stored.Transaction, options: CommitOptions) -> Manifest:
+        """Check that read version and dataset exist, unless the commit creates it; commit."""
+        known = 0 if transaction.read_version & DETACHED else transaction.read_version
+        try:
+            newest = open_latest_since(self.store, known).version
+            if newest < known:
+                raise VersionNotFoundError(
+                    f"read_version: version {transaction.read_version} of {self.store.uri} was not "
+                    f"found; the newest is {newest}"
+                )
+        except DatasetNotFoundError:
+            if not isinstance(transaction.operation, Overwrite):
+                raise
+        base = self._base
+        if base is not None and base.version < transaction.read_version:
+            base = None
+        return commit_transaction(self.store, transaction, base=base, options=options)
 
     def at(self, manifest: Manifest) -> OpenedVersion:
         """Return the new version."""

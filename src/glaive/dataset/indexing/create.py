@@ -25,10 +25,12 @@ from glaive.dataset.indexing.task import (
     IndexProgress,
     IndexTask,
     build_segment,
+    checked_recall,
     merge_segments,
     path_of,
     reporting,
     source_of,
+    with_sizes,
 )
 from glaive.dataset.indexing.vector_models import computed_partitions
 from glaive.dataset.lance_operation import Index
@@ -241,8 +243,6 @@ def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
     source, _ = source_of(opened, task, None)
     parameters = dict(task.parameters)
     if "recall" in parameters:
-        from glaive.dataset.indexing.task import checked_recall, with_sizes
-
         recall = checked_recall(parameters)
         if recall is not None:
             made = with_sizes(parameters, recall, source.num_rows, source.field)

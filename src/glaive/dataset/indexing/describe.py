@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.dataset.indexing.task import indexed_path, path_of
+from glaive.dataset.indexing.task import chosen_index, indexed_path, measured_recall, path_of
 from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
@@ -209,8 +209,6 @@ def _of_vectors(
     recall_queries: int | None,
 ) -> dict[str, Any]:
     """Return statistics that only vector indices have."""
-    from glaive.dataset.indexing.task import chosen_index, measured_recall
-
     if index.type_url.rpartition(".")[2] != "VectorIndexDetails":
         return {}
     rows = snapshot.num_rows

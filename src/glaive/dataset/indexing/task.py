@@ -202,8 +202,6 @@ def chosen_index(
     OptionError
         The column has no vectors.
     """
-    from glaive.table.index_coverage import covered_fragments
-
     manifest = snapshot.manifest
     live = frozenset(manifest.fragment_ids.tolist())
     segments: list[IndexedSegment] = []
@@ -661,7 +659,18 @@ def _written(
         files = out.finish()
         # If vectors to train on are missing, the segment is empty.
         answered = covered if files else ()
-        entry = _entry(dataset.manifest, name, fields, answered, out, built, files)
+        entry = Entry(
+            name=name,
+            fields=fields,
+            dataset_version=dataset.manifest.version,
+            fragment_bitmap=bitmap_of(sorted(answered)),
+            index_version=built.version,
+            created_at=now_ns() // 1_000_000,
+            files=files,
+        )
+        entry.uuid.uuid = out.id.bytes
+        entry.index_details.type_url = built.type_url
+        entry.index_details.value = built.details
         if finish is not None:
             finish(entry)
     except BaseException:
@@ -713,27 +722,3 @@ def _memory_limit(kind: IndexKind, given: object) -> int:
         return settings.memory_limit
     limit = memory_size("memory_limit", given)
     return limit * _MIB if kind.name == "inverted" and isinstance(given, int) else limit
-
-
-def _entry(
-    manifest: Manifest,
-    name: str,
-    fields: Sequence[int],
-    covered: Collection[int],
-    out: SegmentWriter,
-    built: BuiltSegment,
-    files: Sequence[table_pb2.IndexFile],
-) -> Entry:
-    entry = Entry(
-        name=name,
-        fields=fields,
-        dataset_version=manifest.version,
-        fragment_bitmap=bitmap_of(sorted(covered)),
-        index_version=built.version,
-        created_at=now_ns() // 1_000_000,
-        files=files,
-    )
-    entry.uuid.uuid = out.id.bytes
-    entry.index_details.type_url = built.type_url
-    entry.index_details.value = built.details
-    return entry

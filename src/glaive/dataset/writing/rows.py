@@ -50,16 +50,19 @@ from glaive.table.root import access_of, guarded, open_root
 
 
 def write_options(
-    function: Callable[..., Any], kind: type, mode: str, given: Mapping[str, Any]
+    function: Callable[..., Any], kind: type, mode: str, given: Mapping[str, Any], above: int = 2
 ) -> WriteOptions:
-    """Convert keyword arguments of a function to options; ``None`` means the default."""
+    """Convert keyword arguments of a function to options; ``None`` means the default.
+
+    The user's call is ``above`` calls up.
+    """
     unknown = {name: value for name, value in given.items() if name not in kind.__annotations__}
     check_options(function.__name__, unknown, function)
     values = {name: value for name, value in given.items() if value is not None}
     legacy = values.pop("use_legacy_format", None)
     if legacy is not None:
         warn_deprecated(
-            "use_legacy_format is deprecated, use data_storage_version instead", above=2
+            "use_legacy_format is deprecated, use data_storage_version instead", above=above
         )
         values.setdefault("data_storage_version", "legacy" if legacy else "stable")
     for name in ("initial_bases", "target_bases"):
@@ -327,7 +330,7 @@ def write_rows(
     """Write rows as a new version; ``write_dataset`` explains parameters and errors."""
     refuse_unknown(function, given, list(InsertKeywords.__annotations__))
     how: Any = {name: one for name, one in given.items() if name in WriteKeywords.__annotations__}
-    wanted = write_options(write_rows, WriteKeywords, mode, how)
+    wanted = write_options(write_rows, WriteKeywords, mode, how, above=3)
     schema, storage_options = given.get("schema"), given.get("storage_options")
     manifest_store, session = given.get("manifest_store"), given.get("session")
     namespace_client, table_id = given.get("namespace_client"), given.get("table_id")
