@@ -38,6 +38,8 @@ from glaive.file import LanceFileWriter as LanceFileWriter
 from glaive.file import LancePageMetadata as LancePageMetadata
 from glaive.file import stable_version as stable_version
 from glaive.format.fields import LanceSchema as LanceSchema
+from glaive.index.text.tokenizers import FtsToken as FtsToken
+from glaive.index.text.tokenizers import tokenize as tokenize
 from glaive.indices import training as indices
 from glaive.io.store import IOStats as IOStats
 from glaive.optimize import Compaction as Compaction

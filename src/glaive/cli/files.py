@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from glaive.cli.options import SCAN, command, options_of, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import KINDS, echo, json_line, number_of, print_json, public, replacing
-from glaive.errors import FormatError
+from glaive.errors import FormatError, SchemaError
 
 if TYPE_CHECKING:
     from glaive.ingestion import IngestResult
@@ -154,7 +154,6 @@ def _columns_of(
     source: str, files: list[SourceFile], source_format: SourceFormat, columns: list[str] | None
 ) -> pa.Schema:
     """Return the columns of all files and of names of folders; the types hold all values."""
-    from glaive.errors import SchemaError
     from glaive.ingestion.plan import columns_of_folders, reconcile, schema_of, with_folders
 
     folders = columns_of_folders(files, None, "add", chosen=False)

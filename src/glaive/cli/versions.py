@@ -23,6 +23,7 @@ from glaive.cli.output import (
     print_table,
     public,
 )
+from glaive.errors import ColumnNotFoundError, GlaiveError, OptionError, StoreError
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -298,7 +299,6 @@ def _ids(field: Any) -> list[int]:
 
 def _advice(at: LanceDataset, versions: int) -> list[str]:
     from glaive.dataset.maintenance import MaintenanceOptions, plan_maintenance
-    from glaive.errors import ColumnNotFoundError, OptionError
 
     wanted = MaintenanceOptions(steps=("compact", "optimize_indices"))
     try:
@@ -326,8 +326,6 @@ def _advice(at: LanceDataset, versions: int) -> list[str]:
 @storage_option
 def ls(folder: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
     """List the datasets in FOLDER: name, newest version, rows, fragments, columns."""
-    from glaive.errors import GlaiveError
-
     rows: list[dict[str, Any]] = []
     for name in _folders(folder, storage_pairs(storage_options)):
         row: dict[str, Any] = {"dataset": name}
@@ -350,7 +348,6 @@ def ls(folder: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
 
 def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
     """Yield the names of folders with versions, in order."""
-    from glaive.errors import StoreError
     from glaive.format.paths import VERSIONS
     from glaive.io.access import open_store
 

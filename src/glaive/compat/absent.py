@@ -157,19 +157,10 @@ _TABLE_PROVIDER = Absence(
     "Register dataset.to_pyarrow_dataset() with DataFusion: ctx.register_dataset(name, …)",
     "FFILanceTableProvider",
 )
-_TOKENS = Absence(
-    "tokenizers work inside of full-text indices",
-    "Search with full_text_query, or tokenize the texts by a library for that",
-    "FtsToken tokenize",
-)
 _SEARCH_QUERY = Absence(
     "search and filter are options of their own",
     "Use scanner(nearest=…, filter=…) or scanner(full_text_query=…, filter=…)",
     "PySearchFilter VectorSearchQuery",
-)
-_PARTITIONS = (
-    "rows of a vector index are read by searches only",
-    "Search with scanner(nearest=…), or take vectors with to_table(columns=…)",
 )
 _MODELS = Absence(
     "glaive downloads nothing",
@@ -188,17 +179,11 @@ _NATIVE = (
 )
 
 REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
-    "glaive": (_SHARDS, _BLOB_WRITERS, _TABLE_PROVIDER, _TOKENS),
+    "glaive": (_SHARDS, _BLOB_WRITERS, _TABLE_PROVIDER),
     "glaive.blob": (_BLOB_WRITERS,),
     "glaive.dataset": (
         _SEARCH_QUERY,
         _TRANSFORM,
-        Absence(*_PARTITIONS, "VectorIndexReader"),
-        Absence(
-            "kinds of indices and their parameters are text",
-            "Use glaive.indices.IndexConfig, or the name of the kind such as 'IVF_PQ'",
-            "SupportedDistributedIndices",
-        ),
         Absence(
             "an inner step of scans and commits of pylance",
             "Use dataset.scanner(…) and dataset.take",
@@ -210,7 +195,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
     "glaive.lance": (
         _BLOB_WRITERS,
         _TABLE_PROVIDER,
-        _TOKENS,
         Absence(
             *_NATIVE,
             "BitmapIterator LanceFileWriteSummary PyDirectoryNamespace PyFullTextQuery "

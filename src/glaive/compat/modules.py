@@ -124,6 +124,7 @@ MODULES: Final[dict[str, tuple[str, dict[str, str]]]] = {
                 "stable_version"
             ),
             "format.fields": "LanceSchema",
+            "index.text.tokenizers": "FtsToken tokenize",
             "indices.training": "indices=",
             "io.store": "IOStats",
             "optimize": "Compaction CompactionMetrics CompactionPlan CompactionTask RewriteResult",

@@ -20,6 +20,8 @@ from glaive.dataset.writing.plan import COMPRESSION, WriteOptions
 from glaive.errors import OptionError, RefNotFoundError
 from glaive.options import Kind, TypedDict, check_fields, integer, listed, number, option, shows
 from glaive.process import now_ns
+from glaive.table.configuration import INTERVAL, OLDER_THAN
+from glaive.table.refs import branch_of, delete_tag, list_tags, name_in, root_store
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -177,7 +179,6 @@ def _index_update(dataset: OpenedVersion, max_share: float) -> MaintenanceStep |
 
 
 def _tag_expiry(dataset: OpenedVersion, days: float | None) -> MaintenanceStep | None:
-    from glaive.table.refs import branch_of, list_tags, name_in, root_store
 
     if days is None:
         return None
@@ -233,7 +234,6 @@ def _counted(count: int, what: str) -> str:
 def _run(dataset: OpenDataset, step: MaintenanceStep, job: Job) -> None:
     from glaive.dataset.cleanup import clean_up
     from glaive.dataset.rows import with_retries
-    from glaive.table.refs import branch_of, delete_tag, root_store
 
     given, opened = step.arguments, dataset.opened
     match step.step:
@@ -352,8 +352,6 @@ class DatasetOptimizer:
         OptionError
             A key is unknown, or a value is not an integer.
         """
-        from glaive.table.configuration import OLDER_THAN
-
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
         if OLDER_THAN in config:  # pylance writes seconds here, but units in write_dataset
             config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
@@ -361,8 +359,6 @@ class DatasetOptimizer:
 
     def disable_auto_cleanup(self) -> None:
         """Turn automatic clean-up off."""
-        from glaive.table.configuration import INTERVAL, OLDER_THAN
-
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
         self._dataset.move_to(set_entries(self._dataset.opened, "config", keys))
 

@@ -34,6 +34,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.expr.tree import InList, Name, both
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import (
@@ -268,7 +269,6 @@ def _conjunction(filters: Sequence[str]) -> str | None:
     if len(filters) < 2:
         return filters[0] if filters else None
     from glaive.expr.parse import parse, render
-    from glaive.expr.tree import both
 
     return render(both(*map(parse, filters)))
 
@@ -279,7 +279,6 @@ def among(text: str | None, keys: Sequence[Keys]) -> object:
         return text
     from glaive.expr.constants import ConstantList
     from glaive.expr.parse import parse
-    from glaive.expr.tree import InList, Name, both
 
     lists = [InList(Name(one.path, exact=True), ConstantList.of(one.values)) for one in keys]
     return both(*([] if text is None else [parse(text)]), *lists)
