@@ -46,22 +46,6 @@ _CONTROL: Final = {number: json.dumps(chr(number))[1:-1] for number in range(32)
 """Characters that JSON must escape, besides quotation mark and backslash."""
 
 
-def check_json_types(schema: pa.Schema) -> None:
-    """Refuse columns whose types JSON lacks.
-
-    Raises
-    ------
-    SchemaError
-        A column holds bytes; the message names it.
-    """
-    for field in schema:
-        if _has_bytes(field.type):
-            raise SchemaError(
-                f"column {field.name}: JSON has no bytes, found {field.type}. Leave the column "
-                "out, or export as parquet or arrow"
-            )
-
-
 def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
     """Return the rows of a batch, each a JSON object and a line end."""
     rows = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
@@ -317,8 +301,13 @@ class Json(FileFormat):
     suffix = ".json"
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse bytes."""
-        check_json_types(schema)
+        """Refuse bytes, which JSON lacks."""
+        for field in schema:
+            if _has_bytes(field.type):
+                raise SchemaError(
+                    f"column {field.name}: JSON has no bytes, found {field.type}. Leave the column "
+                    "out, or export as parquet or arrow"
+                )
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Write a line for each row."""
