@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction, CompactionMetrics
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.overtaken import open_overtaken
 
 import glaive
 from glaive.errors import OptionError
-from glaive.optimize import Compaction, CompactionMetrics
 
 Layout = list[tuple[int, int, bool]]
 """Rows of a fragment, bytes of a row, and whether an index covers them."""

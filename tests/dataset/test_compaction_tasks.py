@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 
 import glaive
 from glaive.errors import OptionError
-from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 
 
 def test_a_task_of_which_fragments_were_left_out_rewrites_the_others(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction
 
 import glaive
-from glaive.optimize import Compaction
 from glaive.table import index_coverage
 
 REUSE = "__lance_frag_reuse"

@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction
 from pyroaring import BitMap, BitMap64
 from tests.overtaken import open_overtaken
 
@@ -25,7 +26,6 @@ from glaive.dataset.tasks import commit_operation
 from glaive.errors import CommitConflictError, GlaiveError
 from glaive.file.files import LanceFileReader
 from glaive.format.pb import table_pb2
-from glaive.optimize import Compaction
 from glaive.table.operations.create_index import CreateIndex
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

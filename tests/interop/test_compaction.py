@@ -9,20 +9,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import glaive.optimize
 import numpy as np
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.overtaken import open_overtaken
 from tests.trials import trials
 
 import glaive
-import glaive.optimize
 from glaive.dataset.tasks import commit_operation
 from glaive.errors import CommitConflictError, OptionError, VersionNotFoundError
 from glaive.format.pb import table_pb2
-from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from glaive.table.index_coverage import reuse_entry
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.operations.update_config import ReserveFragments

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import glaive.fragment
+import glaive.optimize
 import glaive.schema
 import pyarrow as pa
 import pytest
 
 import glaive
 import glaive.file
-import glaive.optimize
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytest.importorskip("lance.optimize")  # pylance loads these only when asked

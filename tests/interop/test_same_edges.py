@@ -11,12 +11,12 @@ from typing import Any
 
 import glaive.fragment
 import glaive.indices
+import glaive.optimize
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
-import glaive.optimize
 from glaive.errors import DeletedRowError, OptionError, PartitionIndexError
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from glaive.optimize import Compaction
 
 import glaive
 from glaive.errors import CommitConflictError
-from glaive.optimize import Compaction
 
 ROWS = pa.table({"id": range(40), "value": [number % 5 for number in range(40)]})
 

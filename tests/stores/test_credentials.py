@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
+from glaive.optimize import Compaction
 from tests.distant import Distant
 
 import glaive
@@ -27,7 +28,6 @@ from glaive.errors import GlaiveError, StoreError
 from glaive.io.access import open_store
 from glaive.namespace import DirectoryNamespace, RestAdapter
 from glaive.namespace.manifest_table import DirectorySettings
-from glaive.optimize import Compaction
 from glaive.table.manifest_registers import CatalogueManifestStore
 from glaive.table.root import base_of
 from glaive.table.versions import read_hint
