@@ -16,10 +16,14 @@ from glaive.kernels.graph_search import (
     AllowedBits,
     CodeQuery,
     CodeRows,
+    PartitionTable,
     RowPlaces,
+    ScannedNumbers,
     ScannedPartition,
     code_blocks,
+    join_tables,
     scan_codes,
+    scan_table,
 )
 from glaive.kernels.machine import processor
 
@@ -92,12 +96,17 @@ def test_both_tiers_keep_the_same_rows(
 @pytest.mark.parametrize("scale", [0.0, 2.0**-110, 2.0**-10, 1.0, 2.0**13, 2.0**90])
 @pytest.mark.parametrize("odd", [0.0, np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("live", [True, False])
-def test_bounds_of_codes_by_tables_lose_no_row(scale: float, odd: float, live: bool) -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+def test_bounds_of_codes_by_tables_lose_no_row(
+    scale: float, odd: float, live: bool, bits: int
+) -> None:
     for seed in range(3):
         random = np.random.default_rng(seed)
         # Whole numbers, so that sums are the same in whatever order.
-        tables = (random.integers(-999, 1000, (WIDTH, 256)) * scale).astype(np.float32)
-        tables[0, :9] += np.float32(odd)
+        shape = (WIDTH, 256) if bits == 8 else (2 * WIDTH, 16)
+        tables = (random.integers(-999, 1000, shape) * scale).astype(np.float32)
+        tables[0, seed : seed + 9] += np.float32(odd)
+        tables = tables if bits == 8 else join_tables(tables)
         made = []
         for at, size in enumerate((300, 40, 190)):
             codes = random.integers(0, 256, (size, WIDTH)).astype(np.uint8)
@@ -113,7 +122,7 @@ def test_bounds_of_codes_by_tables_lose_no_row(scale: float, odd: float, live: b
                     ScannedPartition(CodeRows(c, t, blocks=blocks_of(c)), p, at * scale, -2.0)
                     for at, (c, t, p) in enumerate(made)
                 ]
-                query = CodeQuery("tables", tables)
+                query = CodeQuery("tables", tables, bits=bits)
                 found += [scan_codes(parts, query, 20, low=low * scale) for low in (-9e9, -3000)]
         for first, second in zip(found[:2], found[2:], strict=True):
             assert first.key.tolist() == second.key.tolist()
@@ -121,30 +130,93 @@ def test_bounds_of_codes_by_tables_lose_no_row(scale: float, odd: float, live: b
             assert first.compared == second.compared
 
 
-def test_rows_whose_blocks_say_that_they_are_far_are_not_compared() -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_whose_blocks_say_that_they_are_far_are_not_compared(bits: int) -> None:
     count = 64 * 4
     near, far = np.zeros((count, WIDTH), np.uint8), np.full((count, WIDTH), 200, np.uint8)
     tables = np.zeros((WIDTH, 256), np.float32)
     tables[:, 200] = 1
+    if bits == 4:
+        halves = np.zeros((2 * WIDTH, 16), np.float32)
+        halves[1::2, 200 >> 4] = 1
+        tables = join_tables(halves)
     number = np.arange(count)
     places = RowPlaces(number, number, number[::-1].astype(np.uint64))
     # Blocks of other codes than the rows have show which of the two are looked at.
     part = ScannedPartition(
         CodeRows(near, np.zeros(count, np.float32), blocks=blocks_of(far)), places, 0
     )
-    found = scan_codes([part], CodeQuery("tables", tables), 10)
+    found = scan_codes([part], CodeQuery("tables", tables, bits=bits), 10)
     assert found.compared == count
     assert found.key.min() == count - 64
 
 
 @pytest.mark.parametrize("count", [63, 64, 200])
-def test_blocks_are_made_where_the_processor_can_compare_them(count: int) -> None:
+@pytest.mark.parametrize(("bits", "needed"), [(8, "+avx512vbmi"), (4, "+avx2")])
+def test_blocks_are_made_where_the_processor_can_compare_them(
+    count: int, bits: int, needed: str
+) -> None:
     codes = np.random.default_rng(count).integers(0, 256, (count, WIDTH)).astype(np.uint8)
-    blocks = code_blocks(codes)
+    blocks = code_blocks(codes, bits)
 
-    has_permutes = "+avx512vbmi" in processor()[1].split(",")
-    expected = blocks_of(codes).tolist() if has_permutes and count >= 64 else None
+    is_able = needed in processor()[1].split(",")
+    expected = blocks_of(codes).tolist() if is_able and count >= 64 else None
     assert (None if blocks is None else blocks.tolist()) == expected
+
+
+@pytest.mark.parametrize("bits", [1, 5, 8])
+@pytest.mark.parametrize("size", [2.0**-120, 1.0, 2.0**40])
+@pytest.mark.parametrize("odd", [0.0, np.nan, np.inf])
+@pytest.mark.parametrize("width", [32, 96, 40])
+def test_bounds_of_products_with_bytes_lose_no_row(
+    bits: int, size: float, odd: float, width: int
+) -> None:
+    random = np.random.default_rng(width)
+    count = 900
+    # Whole numbers, so that sums are the same in whatever order.
+    numbers = (random.integers(-70, 70, width) * size).astype(np.float32)
+    numbers[0] += np.float32(odd)
+    codes = random.integers(0, 1 << bits, (count, width)).astype(np.uint8)
+    codes[: count // 2, 0] = 0
+    scales = random.integers(-3, 4, count).astype(np.float32)
+    terms = (random.integers(-99, 99, count) * size).astype(np.float32)
+    number = np.arange(count)
+    places = RowPlaces(number, number, number[::-1].astype(np.uint64))
+    part = ScannedPartition(CodeRows(codes, terms, scales), places, 3 * size, 2.0)
+    query = CodeQuery("bytes", numbers, shift=7 * size, bits=bits)
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            found.append(scan_codes([part], query, 20))
+    first, second = found
+    assert first.key.tolist() == second.key.tolist()
+    assert first.distance.tolist() == second.distance.tolist()
+    assert first.compared == second.compared
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_tables_of_two_codes_have_the_sums_of_their_entries(tier: Any) -> None:
+    halves = np.arange(2 * 3 * 16, dtype=np.float32).reshape(-1, 16)
+    with force_tier(tier):
+        tables = join_tables(halves)
+    for part, low, high in ((0, 0, 0), (1, 3, 15), (2, 15, 2)):
+        assert tables[part, 16 * high + low] == halves[2 * part, low] + halves[2 * part + 1, high]
+
+
+def test_a_table_answers_only_for_partitions_in_memory() -> None:
+    number = np.arange(4)
+    places = RowPlaces(number, number, number.astype(np.uint64))
+    rows = CodeRows(np.arange(8, dtype=np.float32).reshape(4, 2))
+    table = PartitionTable.of(3).joined({1: (rows, places)}, 5)
+    query = CodeQuery("squared", np.zeros(2, np.float32))
+
+    def search(*numbers: int) -> Any:
+        one = np.ones(len(numbers), np.float32)
+        return scan_table(ScannedNumbers(table, np.array(numbers), one, one), query, 2)
+
+    assert search(1).distance.tolist() == [2, 14]
+    assert [search(*numbers) for numbers in ((0,), (1, 2), (3,), (-1,))] == [None] * 4
+    assert table.nbytes == PartitionTable.of(3).nbytes + 5
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -181,6 +253,7 @@ ROWS = CodeRows(np.zeros((2, 3), np.uint8))
 PLACES = RowPlaces(NUMBERS, NUMBERS, NUMBERS.astype(np.uint64))
 ONE = RowPlaces(NUMBERS[:1], NUMBERS[:1], PLACES.key[:1])
 GAP = CodeQuery("gap", np.zeros(3, np.uint8))
+TABLE, FLOATS = PartitionTable.of(2), np.zeros(2, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +268,10 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
         lambda: RowPlaces(NUMBERS, NUMBERS, PLACES.key, np.zeros(1, np.bool_)),
         lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
         lambda: AllowedBits(NUMBERS[:1] - 1, NUMBERS[:1], np.zeros(1, np.uint8)),
+        lambda: PartitionTable.of(1).joined({0: (ROWS, ONE)}, 0),
+        lambda: scan_table(ScannedNumbers(TABLE, NUMBERS, FLOATS[:1], FLOATS), GAP, 1),
+        lambda: scan_table(ScannedNumbers(TABLE, NUMBERS, FLOATS, FLOATS[:1]), GAP, 1),
+        lambda: join_tables(np.zeros((3, 16), np.float32)),
         lambda: scan_codes([ScannedPartition(ROWS, PLACES, 0)], GAP, 0),
         lambda: scan_codes([ScannedPartition(ROWS, ONE, 0)], GAP, 1),
         lambda: scan_codes([], GAP._replace(query=np.zeros(3, np.float32)), 1),
@@ -212,6 +289,10 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
         "live",
         "bits",
         "start",
+        "places",
+        "offsets",
+        "weights",
+        "halves",
         "count",
         "rows",
         "query",
@@ -219,5 +300,5 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
     ],
 )
 def test_what_does_not_fit_is_refused(call: Any) -> None:
-    with pytest.raises(ValueError, match=r"codes|rows|bits|query|fragments|shape"):
+    with pytest.raises(ValueError, match=r"codes|rows|bits|query|fragments|shape|tables|offsets"):
         call()

@@ -364,21 +364,26 @@ def rank_vectors(
     among
         Numbers of the vectors to rank, ascending; ``None``: all.
     """
-    wanted = min(count, vectors.count if among is None else len(among))
-    numbers = np.empty((len(queries), wanted), np.int64)
-    distances = np.empty((len(queries), wanted), np.float32)
-    for at, query in enumerate(queries):
-        far = measure(vectors, Queries(query[None]), metric)
-        if among is not None:
-            far = far[among]
-        near: Int64s = np.arange(len(far))
-        if 0 < wanted < len(far):
-            # Sort only the vectors that may be among the nearest.
-            within = np.flatnonzero(far <= np.partition(far, wanted - 1)[wanted - 1])
-            near = within if len(within) >= wanted else near  # else the last distance is NaN
-        near = near[far[near].argsort(kind="stable")[:wanted]]
-        numbers[at] = near if among is None else among[near]
-        distances[at] = far[near]
+    total, several = vectors.count if among is None else len(among), len(queries)
+    wanted = min(count, total)
+    numbers = np.empty((several, wanted), np.int64)
+    distances = np.empty((several, wanted), np.float32)
+    if not wanted or not several:
+        return Ranking(numbers, distances)
+    _check(vectors, Queries(queries), metric)
+    if among is not None and not (
+        is_plain(among, np.int64, total) and _are_below(among, vectors.count)
+    ):
+        raise ValueError(f"{total} numbers of {vectors.count} vectors")
+    dimension, element = vectors.dimension, vectors.element
+    far = np.empty(vectors.count + dimension + 2, np.float32)
+    distances_loops.rank_vectors(
+        values=address(vectors.values), count=vectors.count, dimension=dimension,
+        step=dimension * ELEMENTS[element].itemsize, element=_ELEMENT_NUMBERS[element],
+        metric=METRICS.index(metric), queries=address(queries), query_count=several,
+        query_bytes=dimension * queries.itemsize, among=given(among), among_count=total,
+        wanted=wanted, far=address(far), numbers=address(numbers), distances=address(distances),
+    )  # fmt: skip
     return Ranking(numbers, distances)
 
 

@@ -7,16 +7,16 @@ entry below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from struct import pack
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import NamedTuple, dataclass
-from glaive.kernels._addresses import address, given, is_plain, kept_address
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, given, is_plain, kept_address
 from glaive.kernels.native import codes as codes_loops
 from glaive.kernels.native import graph as graph_loops
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s, UInt64s
@@ -382,6 +382,22 @@ def part_products(
     return out
 
 
+def join_tables(tables: Float32s) -> Float32s:
+    """Return tables of the 256 sums of two tables of 16 entries, for both codes of a byte.
+
+    Parameters
+    ----------
+    tables
+        ``float32`` of shape ``(2 * width, 16)``, contiguous; the first of two for low halves.
+    """
+    width = len(tables) // 2
+    if not _is_plain(tables) or tables.shape != (2 * width, 16):
+        raise ValueError(f"tables {tables.shape} of {tables.dtype}")
+    out = np.empty((width, _ENTRIES), np.float32)
+    codes_loops.join_tables(address(tables), width, address(out))
+    return out
+
+
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
     """Return the number of steps from a start to each number, as bytes, and their sum.
 
@@ -405,8 +421,9 @@ def _is_plain(numbers: Float32s) -> bool:
 # default of scales the scale of the query. :class:`CodeQuery` describes ``compared``. Kernels skip
 # deleted and excluded rows. Among equal distances the lower key comes first.
 
-_RECORD: Final = 72
-"""Bytes of a partition's record for the kernel."""
+_FIELDS: Final = 9
+_COUNT: Final = 4
+"""Numbers of a partition's record for the kernel; which of them is the number of rows."""
 
 _BLOCK: Final = 64
 _MAX_PARTS: Final = 256
@@ -427,12 +444,16 @@ class CodeQuery(NamedTuple):
         Scale of rows without their own.
     shift
         Subtracted from the result of a comparison.
+    bits
+        Bits of a code. With ``bytes``, codes are less than a power of two. With ``tables``, each
+        byte has one or two codes; tables for two codes have the sums of their entries.
     """
 
     comparison: Comparison
     query: NDArray[Any]
     factor: float = 1
     shift: float = 0
+    bits: int = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -540,15 +561,15 @@ class AllowedBits:
         return known
 
 
-def code_blocks(codes: UInt8s) -> UInt8s | None:
-    """Arrange codes that select entries of tables, 64 rows at a time and part by part.
+def code_blocks(codes: UInt8s, bits: int = 8) -> UInt8s | None:
+    """Arrange codes that select entries of tables, 64 rows at a time and byte by byte.
 
     The rows 0, 32, 1, 33 and so on are adjacent; the last rows, fewer than 64, are left out.
     Return ``None`` if the processor cannot compare blocks, or if codes are too wide.
     """
     count, width = codes.shape
-    few = width > _MAX_PARTS or count < _BLOCK
-    if few or not codes_loops.permutes_bytes():
+    few = width * 8 > _MAX_PARTS * bits or count < _BLOCK
+    if few or bits > codes_loops.table_bits():
         return None
     blocks = codes[: count // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2, width)
     return np.ascontiguousarray(blocks.transpose(0, 3, 2, 1)).reshape(-1)
@@ -562,6 +583,64 @@ class Nearest(NamedTuple):
     fragment: Int64s
     row: Int64s
     compared: int
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionTable:
+    """Partitions that several scans compare, by number; checked when created.
+
+    Parameters
+    ----------
+    records
+        ``int64``: for each partition the numbers that the kernel reads.
+    parts
+        The partitions in memory.
+    nbytes
+        Bytes of memory.
+    """
+
+    records: Int64s
+    parts: Mapping[int, tuple[CodeRows, RowPlaces]]
+    nbytes: int
+    total: int = field(init=False)
+    """Number of rows."""
+    kind: tuple[Any, int] | None = field(init=False)
+    """Type and width of the codes."""
+    has_blocks: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        shapes = [rows.shape for rows, _ in self.parts.values()]
+        kinds = {shape[:2] for shape in shapes}
+        counts = [len(places) for _, places in self.parts.values()]
+        if len(kinds) > 1 or [shape[2] for shape in shapes] != counts:
+            raise ValueError(f"codes are {kinds} for {sum(counts)} rows")
+        object.__setattr__(self, "kind", kinds.pop() if kinds else None)
+        object.__setattr__(self, "total", sum(counts))
+        blocks = any(rows.blocks is not None for rows, _ in self.parts.values())
+        object.__setattr__(self, "has_blocks", blocks)
+
+    @classmethod
+    def of(cls, count: int) -> PartitionTable:
+        """Return a table of ``count`` partitions, none of them in memory."""
+        records = np.zeros((count, _FIELDS), np.int64)
+        records[:, _COUNT] = -1
+        return cls(records, {}, records.nbytes)
+
+    def joined(self, parts: Mapping[int, tuple[CodeRows, RowPlaces]], nbytes: int) -> Self:
+        """Return the table with more partitions."""
+        records = self.records.copy()
+        for number, (rows, places) in parts.items():
+            records[number] = np.frombuffer(rows.located + places.located, np.int64)
+        return type(self)(records, {**self.parts, **parts}, self.nbytes + nbytes)
+
+
+class ScannedNumbers(NamedTuple):
+    """Partitions of a table to compare with a query: numbers, offsets and weights of each."""
+
+    table: PartitionTable
+    numbers: Int64s
+    offsets: Float32s
+    weights: Float32s
 
 
 def scan_codes(
@@ -584,56 +663,78 @@ def scan_codes(
     allowed
         The only rows to compare; ``None``: all.
     """
-    width = _check_scan(partitions, query, count)
-    total = sum([part[1].count for part in partitions])
-    capacity = min(count, total)
-    if not capacity:
-        none = np.empty(0, np.int64)
-        return Nearest(none.astype(np.float32), none.astype(np.uint64), none, none, 0)
-    # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
-    parts = [record for part in partitions for record in (part[0].located, part[1].located)]
-    offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
+    parts = {number: (part.rows, part.places) for number, part in enumerate(partitions)}
+    table = PartitionTable.of(len(parts)).joined(parts, 0)
     with np.errstate(over="ignore"):
-        numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32).tobytes()
-    table = np.frombuffer(b"".join((*parts, numbers)), np.uint8)
-    found = np.empty((4, capacity), np.uint64)  # keys, places, and distances in half of the last
-    start, into, line = address(table), address(found), 8 * capacity
-    first = start + _RECORD * len(partitions)
-    scratch = None
-    plain = query[2:] == (1, 0) and query.comparison == "tables" and allowed is None
-    if plain and partitions[0][0].blocks is not None:
+        numbers = np.array([part[2:] for part in partitions], np.float32).reshape(-1, 2)
+    offsets, weights = numbers.T.copy()
+    scanned = ScannedNumbers(table, np.arange(len(parts)), offsets, weights)
+    found = scan_table(scanned, query, count, low=low, high=high, allowed=allowed)
+    if found is None:
+        raise ValueError("a partition is missing")
+    return found
+
+
+def scan_table(
+    scanned: ScannedNumbers,
+    query: CodeQuery,
+    count: int,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    allowed: AllowedBits | None = None,
+) -> Nearest | None:
+    """Return the nearest rows of partitions of a table; ``None`` if one is missing.
+
+    For the other parameters see :func:`scan_codes`.
+    """
+    table, numbers, offsets, weights = scanned
+    width, kind = _check_query(query, count)
+    several = len(numbers)
+    good = is_plain(numbers, np.int64, several) and is_plain(offsets, np.float32, several)
+    if not good or not is_plain(weights, np.float32, several):
+        raise ValueError(f"{several} partitions, {len(offsets)} offsets, {len(weights)} weights")
+    if table.kind is not None and table.kind != (kind, width):
+        raise ValueError(f"codes are {table.kind} for a query of {width} numbers")
+    if not KEEPS_ADDRESSES:
+        for number in table.parts.keys() & {*numbers.tolist()}:
+            _ = [part.located for part in table.parts[number]]
+    capacity = max(1, min(count, table.total))
+    # Keys, places, and distances in half of the last line.
+    found = np.empty((4, capacity), np.uint64)
+    limits, scratch = pack("4d", low, high, query.factor, query.shift), None
+    if query.comparison == "bytes" or (
+        table.has_blocks and allowed is None and (query.factor, query.shift) == (1, 0)
+    ):
         scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
+    into, line = address(found), 8 * capacity
     size, compared = codes_loops.scan_codes(
-        parts=start, offsets=first, weights=first + 4 * len(partitions),
-        part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
-        code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
-        numbers=first + 8 * len(partitions),
+        parts=address(table.records), part_total=len(table.records), chosen_parts=address(numbers),
+        offsets=address(offsets), weights=address(weights), part_count=several,
+        kind=COMPARISONS.index(query.comparison), width=width, code_bits=query.bits,
+        code_bytes=width * kind.itemsize, query=address(query.query), numbers=address(limits),
         starts=0 if allowed is None else address(allowed.starts),
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
         bits=0 if allowed is None else address(allowed.bits), capacity=capacity,
         heap=into + 3 * line, keys=into, places=into + line, scratch=given(scratch),
     )  # fmt: skip
-    keys, fragments, rows, heap = found
+    if size < 0:
+        return None
+    keys, fragments, rows_of, heap = found
     return Nearest(
         heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],
-        rows.view(np.int64)[:size], compared,
+        rows_of.view(np.int64)[:size], compared,
     )  # fmt: skip
 
 
-def _check_scan(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:
-    """Check a query and the codes it is compared with; return the width of the codes."""
-    vectors = query.comparison in ("squared", "product")
-    tables = query.comparison == "tables"
-    width = int(query.query.shape[0]) if query.query.ndim == 1 + tables else -1
-    shape = (width, _ENTRIES) if tables else (width,)
-    kind = np.dtype(np.uint8 if query.comparison == "gap" else np.float32)
-    plain = query.query.dtype == kind and query.query.flags.c_contiguous
-    if count < 1 or not plain or query.query.shape != shape or width < 1:
-        raise ValueError(f"a query {query.query.shape} of {query.query.dtype}, {count} rows")
-    codes = np.dtype(np.float32 if vectors else np.uint8)
-    for rows, places, _, _ in partitions:
-        if rows.shape != (codes, width, places.count):
-            found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
-            raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
-    return width
+def _check_query(query: CodeQuery, count: int) -> tuple[int, Any]:
+    """Check a query; return the width and the type of the codes it is compared with."""
+    comparison, numbers = query.comparison, query.query
+    tables = comparison == "tables"
+    width = int(numbers.shape[0]) if numbers.ndim == 1 + tables else -1
+    codes, kind = _TYPES[comparison]
+    good = count >= 1 and width >= 1 and numbers.dtype == kind and numbers.flags.c_contiguous
+    if not good or numbers.shape != ((width, _ENTRIES) if tables else (width,)):
+        raise ValueError(f"a query {numbers.shape} of {numbers.dtype}, {count} rows")
+    return width, codes

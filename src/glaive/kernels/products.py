@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -165,13 +165,19 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
         )
     if len(signs) != ROUNDS * dimension // 8 or signs.dtype != np.uint8:
         raise ValueError(f"{len(signs)} bytes of signs for dimension {dimension}")
-    bits = np.unpackbits(signs, bitorder="little").reshape(ROUNDS, dimension)
-    factors = np.where(bits, np.float32(-1), np.float32(1))
+    factors = _factors(signs.tobytes())
     size = 1 << (dimension.bit_length() - 1)
     scale = np.float32(1 / np.sqrt(size))
     rotated = np.array(rows, np.float32, order="C")
     rotation_loops.rotate(address(rotated), len(rotated), dimension, address(factors), size, scale)
     return rotated
+
+
+@lru_cache(maxsize=16)
+def _factors(signs: bytes) -> Float32s:
+    """Return -1 for each bit that is set, and 1 for each other."""
+    bits = np.unpackbits(np.frombuffer(signs, np.uint8), bitorder="little")
+    return np.where(bits, np.float32(-1), np.float32(1))
 
 
 def quantize_rotated(rows: Float32s, factors: Float32s, max_code: int) -> UInt8s:

@@ -67,9 +67,7 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     ColumnNotFoundError, FilterError
         A column is missing, or the filter is invalid.
     """
-    from glaive.scan.indices import SnapshotIndices
     from glaive.scan.nearest.options import query_vectors
-    from glaive.scan.nearest.scan import NearestScan
 
     key = _key_of(given)
     if key is None:
@@ -80,6 +78,9 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     if known is not None:
         search, index = known
         return search.with_vectors(vectors, index)
+    from glaive.scan.indices import SnapshotIndices
+    from glaive.scan.nearest.scan import NearestScan
+
     made = ready_scan(views, ScanOptions.of(**given))
     if isinstance(made, NearestScan) and made.views is views:
         if len(kept) >= _MAX_KEPT:

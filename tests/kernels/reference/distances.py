@@ -18,6 +18,7 @@ from glaive.kernels.distances import (
     Nearest,
     PlacedVectors,
     Queries,
+    Ranking,
     Rescored,
     VectorBlock,
     _check,
@@ -157,3 +158,21 @@ def _rescored(
     rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     order = order[rank < count]
     return Rescored(query[order], far[order], found.key[order], fragment[order], row[order])
+
+
+def rank_vectors(
+    vectors: VectorBlock,
+    queries: NDArray[Any],
+    metric: Metric,
+    count: int,
+    among: Int64s | None = None,
+) -> Ranking:
+    """The vectors nearest to each query; NaN comes last."""
+    _check(vectors, Queries(queries), metric)
+    chosen = np.arange(vectors.count) if among is None else among
+    far = [_distances(vectors.matrix, query[None], metric)[chosen] for query in queries]
+    orders = [distances.argsort(kind="stable")[:count] for distances in far]
+    return Ranking(
+        np.array([chosen[order] for order in orders]),
+        np.array([distances[order] for distances, order in zip(far, orders, strict=True)]),
+    )

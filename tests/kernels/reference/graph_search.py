@@ -24,7 +24,7 @@ from glaive.kernels.graph_search import (
     Scale,
     ScannedPartition,
     _check,
-    _check_scan,
+    _check_query,
     _is_plain,
 )
 from glaive.types import Float32s, Int64s, UInt8s, UInt64s
@@ -132,6 +132,15 @@ def part_products(
         return np.asarray((scaled @ entries)[:, 0], np.float32)
 
 
+def join_tables(tables: Float32s) -> Float32s:
+    """Sums of an entry for the low and one for the high half of each byte."""
+    if not _is_plain(tables) or tables.shape != (len(tables) // 2 * 2, 16):
+        raise ValueError(f"tables {tables.shape} of {tables.dtype}")
+    low, high = tables[::2], tables[1::2]
+    with np.errstate(all="ignore"):
+        return (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
+
+
 def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
     """The byte of each number, and the sum of all: how many steps it is above a start."""
     if numbers.ndim != 1 or not _is_plain(numbers) or not step:
@@ -152,7 +161,10 @@ def scan_codes(
     allowed: AllowedBits | None = None,
 ) -> Nearest:
     """The nearest rows of some partitions."""
-    _check_scan(partitions, query, count)
+    width, kind = _check_query(query, count)
+    for rows, places, _, _ in partitions:
+        if rows.shape != (kind, width, len(places)):
+            raise ValueError(f"codes of shape {rows.shape} for {len(places)} rows")
     total = sum([part[1].count for part in partitions])
     room = min(count, total)
     if not room:

@@ -230,6 +230,25 @@ def test_an_index_that_the_session_let_go_of_is_opened_again(tmp_path: Path) -> 
     assert dataset.session().index_cache_size_bytes() == held
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ"])
+def test_searches_find_the_same_rows_whatever_fits_the_cache(tmp_path: Path, kind: str) -> None:
+    dataset = written(tmp_path / "v.lance", kind)
+    dataset.delete("id % 7 = 3")
+    found = []
+    for size in (0, 20_000, 100_000, 1 << 28):
+        cached = glaive.dataset(dataset.uri, index_cache_size_bytes=size)
+        searches = [
+            {"column": "v", "q": query, "k": 5, "nprobes": nprobes}
+            for nprobes in (1, 3)
+            for query in QUERIES
+        ]
+        tables = [cached.to_table(["id"], nearest=asked) for asked in (*searches, *searches)]
+        found.append([table.to_pydict() for table in tables])
+        assert cached.session().index_cache_size_bytes() <= size
+    assert found[0][: len(found[0]) // 2] == found[0][len(found[0]) // 2 :]
+    assert all(each == found[0] for each in found)
+
+
 def test_each_query_of_a_batch_finds_rows_added_since_however_near_those_of_the_first_are(
     tmp_path: Path,
 ) -> None:

@@ -41,6 +41,7 @@ from glaive.kernels.graph_search import (
     NodeCodes,
     code_blocks,
     encode_numbers,
+    join_tables,
     part_products,
     sum_tables,
 )
@@ -108,13 +109,20 @@ class Codes(ABC):
         """Return the query for a scan of several partitions, or ``None`` as :meth:`scanned`."""
         return None
 
-    def starts(self, prepared: PreparedQuery, centroid_distances: list[float]) -> list[float]:
+    def starts(self, prepared: PreparedQuery, centroid_distances: Float32s) -> Float32s:
         """Return the offset of each partition in a scan, by the distances of their centroids."""
-        return [0.0] * len(centroid_distances)
+        return _alike(0, centroid_distances)
 
-    def weights(self, centroid_distances: list[float]) -> list[float]:
+    def weights(self, centroid_distances: Float32s) -> Float32s:
         """Return the weight of each partition in a scan."""
-        return [1.0] * len(centroid_distances)
+        return _alike(1, centroid_distances)
+
+
+def _alike(number: float, numbers: Float32s) -> Float32s:
+    """Return a number for each of some numbers."""
+    made = np.empty(len(numbers), np.float32)
+    made.fill(number)
+    return made
 
 
 def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:
@@ -227,9 +235,9 @@ class PlainCodes(Codes):
             return CodeQuery("squared", prepared.matrix[0])
         return CodeQuery("product", prepared.matrix[0], factor=-1)
 
-    def starts(self, prepared: Queries, centroid_distances: list[float]) -> list[float]:
+    def starts(self, prepared: Queries, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
-        return [0.0 if self._metric == "l2" else 1.0] * len(centroid_distances)
+        return _alike(0 if self._metric == "l2" else 1, centroid_distances)
 
 
 class _ScalarQuery(NamedTuple):
@@ -298,10 +306,11 @@ class ScalarCodes(Codes):
             return CodeQuery("bytes", prepared.numbers, -self._step if is_known else nan)
         return CodeQuery("gap", prepared.octets, self._factor if is_known else nan)
 
-    def starts(self, prepared: _ScalarQuery, centroid_distances: list[float]) -> list[float]:
+    def starts(self, prepared: _ScalarQuery, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
-        start = 1 - self._start * prepared.total if self._dot else 0.0
-        return [start] * len(centroid_distances)
+        with np.errstate(over="ignore"):
+            start = 1 - self._start * prepared.total if self._dot else 0.0
+            return _alike(start, centroid_distances)
 
 
 # --- Product codes: the nearest codebook entry for each part of a vector ----------------
@@ -373,7 +382,8 @@ class ProductCodes(Codes):
     ) -> None:
         self._rows = rows
         self._dot = metric == "dot"
-        parts, _, width = book.shape
+        parts, entries, width = book.shape
+        self._bits = 4 if entries == _HALF else 8
         if parts * width != centroids.shape[1]:
             expected = f"{centroids.shape[1]} dimensions, as centroids have"
             raise CorruptFileError(
@@ -399,7 +409,7 @@ class ProductCodes(Codes):
         if not self._dot:
             with np.errstate(all="ignore"):
                 products = part_products(self._entries, self._centroids[number], 2)
-                tables = products + self._squares
+                tables = np.ascontiguousarray(products + self._squares, np.float32)
                 terms = sum_tables(codes, self._by_byte(tables), terms)
         return ProductRows(codes, terms)
 
@@ -427,24 +437,20 @@ class ProductCodes(Codes):
 
     def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
-        blocks = None if has_graph else code_blocks(codes.codes)
+        blocks = None if has_graph else code_blocks(codes.codes, self._bits)
         return CodeRows(codes.codes, codes.terms, blocks=blocks)
 
     def code_query(self, prepared: Float32s) -> CodeQuery:
         """See :meth:`Codes.code_query`."""
-        return CodeQuery("tables", prepared)
+        return CodeQuery("tables", prepared, bits=self._bits)
 
-    def starts(self, prepared: Float32s, centroid_distances: list[float]) -> list[float]:
+    def starts(self, prepared: Float32s, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
-        return [1.0] * len(centroid_distances) if self._dot else centroid_distances
+        return _alike(1, centroid_distances) if self._dot else centroid_distances
 
     def _by_byte(self, tables: Float32s) -> Float32s:
         """Return tables with 256 entries; for 4-bit codes, with all sums of two codes in a byte."""
-        if tables.shape[1] == _HALF:
-            low, high = tables[::2], tables[1::2]
-            with np.errstate(all="ignore"):
-                tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
-        return np.ascontiguousarray(tables, np.float32)
+        return join_tables(tables) if self._bits == 4 else tables
 
 
 # --- RaBitQ: signs of a rotated residual and, with more bits, sizes ----------------------
@@ -573,19 +579,20 @@ class RabitCodes(Codes):
         middle = np.float32((1 << self._extra) - 0.5)
         comparison: Comparison = "bytes" if self._extra < 8 else "product"
         with np.errstate(all="ignore"):
-            return CodeQuery(comparison, prepared.rotated, shift=float(middle * prepared.total))
+            shift = float(middle * prepared.total)
+            return CodeQuery(comparison, prepared.rotated, shift=shift, bits=self._extra + 1)
 
-    def starts(self, prepared: _RabitQuery, centroid_distances: list[float]) -> list[float]:
+    def starts(self, prepared: _RabitQuery, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
         if not self._dot:
             return centroid_distances
-        return [1 - 2 * near for near in self.weights(centroid_distances)]
+        return 1 - 2 * self.weights(centroid_distances)
 
-    def weights(self, centroid_distances: list[float]) -> list[float]:
+    def weights(self, centroid_distances: Float32s) -> Float32s:
         """Return the product of the query and each centroid for the dot product."""
         if not self._dot:
             return super().weights(centroid_distances)
-        return [1 - distance for distance in centroid_distances]
+        return 1 - centroid_distances
 
 
 def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:

@@ -329,7 +329,7 @@ class OpenedVectorIndex(OpenedIndex):
         nodes, query = codes.nodes(prepared, partition.codes), codes.code_query(prepared)
         if nodes is None or query is None:
             return None
-        (offset,) = codes.starts(prepared, [centroid_distance])
+        offset = codes.starts(prepared, np.array([centroid_distance], np.float32)).item()
         scale = Scale(offset, query[3], query[2])
         return search_graph(graph.levels, graph.entry, nodes, capacity, scale)
 

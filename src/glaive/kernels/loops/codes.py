@@ -20,6 +20,7 @@ from glaive.kernels.loops.memory import (
     lanes_of,
     load,
     load_f32,
+    load_f64,
     load_i64,
     load_u8,
     load_u64,
@@ -27,13 +28,15 @@ from glaive.kernels.loops.memory import (
     prefetch,
     put_f32,
     put_u8,
+    put_u16,
     store_f32,
     trailing_zeros,
 )
 from glaive.kernels.machine import processor
 
 _ENTRIES = 256
-HAS_PERMUTES = "+avx512vbmi" in processor()[1].split(",")
+_NAME, _FEATURES = processor()
+HAS_PERMUTES = "+avx512vbmi" in _FEATURES.split(",")
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
@@ -100,37 +103,49 @@ def dot_code(code: int, query: int, width: int) -> np.float32:
     return total
 
 
-@instruction(types.int32, types.int64, types.int64, types.int64)
-def square_gaps(builder: Any, code: Any, query: Any, blocks: Any) -> Any:
-    """Return the squared distance of blocks of 32 bytes."""
-    sums = lanes_of(32, 16)
+def _sum_of_pairs(builder: Any, blocks: Any, words_at: Any) -> Any:
+    """Multiply 32 words of 16 bits with 32 others in each block, and add all products."""
+    wide, sums = lanes_of(32, 32), lanes_of(32, 16)
+    halves = [ir.Constant(sums, [*range(start, 32, 2)]) for start in (0, 1)]
     total = cgutils.alloca_once(builder, sums)
     builder.store(ir.Constant(sums, [0] * sums.count), total)
-    lane = lanes_of(16 if HAS_PERMUTES else 32, 32)
     with counted(builder, blocks) as block:
-        at = builder.mul(block, ir.Constant(_I64, 32))
-        first, second = (
-            builder.zext(load(builder, builder.add(start, at), lanes_of(8, 32)), lane)
-            for start in (code, query)
-        )
-        gaps = builder.sub(first, second)
-        builder.store(builder.add(builder.load(total), _squares(builder, gaps, sums)), total)
+        words = words_at(builder.mul(block, ir.Constant(_I64, 32)))
+        products = builder.mul(*(builder.sext(each, wide) for each in words))
+        # Products of neighbours, added: one instruction.
+        pairs = [builder.shuffle_vector(products, products, half) for half in halves]
+        builder.store(builder.add(builder.load(total), builder.add(*pairs)), total)
     kind = ir.FunctionType(_I32, [sums])
     name = "llvm.vector.reduce.add.v16i32"
     reduce = cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(reduce, [builder.load(total)])
 
 
-def _squares(builder: Any, gaps: Any, sums: Any) -> Any:
-    """Return sums of two squares each; with gaps of 16 bits one instruction makes 16 of them."""
-    if HAS_PERMUTES:
-        kind = ir.FunctionType(sums, [gaps.type] * 2)
-        name = "llvm.x86.avx512.pmaddw.d.512"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, [gaps, gaps])
-    squares = builder.mul(gaps, gaps)
-    halves = (ir.Constant(sums, [*range(first, first + sums.count)]) for first in (0, sums.count))
-    return builder.add(*(builder.shuffle_vector(squares, squares, half) for half in halves))
+def _octets(builder: Any, start: Any, at: Any) -> Any:
+    """Load 32 bytes as words."""
+    return builder.zext(load(builder, builder.add(start, at), lanes_of(8, 32)), lanes_of(16, 32))
+
+
+@instruction(types.int32, types.int64, types.int64, types.int64)
+def square_gaps(builder: Any, code: Any, query: Any, blocks: Any) -> Any:
+    """Return the squared distance of blocks of 32 bytes."""
+
+    def gaps_at(at: Any) -> tuple[Any, Any]:
+        gaps = builder.sub(*(_octets(builder, start, at) for start in (code, query)))
+        return gaps, gaps
+
+    return _sum_of_pairs(builder, blocks, gaps_at)
+
+
+@instruction(types.int32, types.int64, types.int64, types.int64)
+def dot_words(builder: Any, code: Any, words: Any, blocks: Any) -> Any:
+    """Multiply blocks of 32 bytes with words of 16 bits."""
+
+    def pairs_at(at: Any) -> tuple[Any, Any]:
+        address = builder.add(words, builder.add(at, at))
+        return _octets(builder, code, at), load(builder, address, lanes_of(16, 32))
+
+    return _sum_of_pairs(builder, blocks, pairs_at)
 
 
 @kernel_with_sums
@@ -166,6 +181,13 @@ def encode_numbers(numbers: int, count: int, start: float, step: float, out: int
 
 LANES = 64
 """Codes that are bounded at a time."""
+
+_HALF = 16
+_HAS_SHUFFLES = HAS_PERMUTES or _NAME == "x86-64-v3" or "+avx2" in _FEATURES.split(",")
+_SHUFFLE = (32, "llvm.x86.avx2.pshuf.b") if _HAS_SHUFFLES else None
+if HAS_PERMUTES:
+    _SHUFFLE = LANES, "llvm.x86.avx512.pshuf.b.512"
+_TABLE_BITS = 8 if HAS_PERMUTES else 4 if _HAS_SHUFFLES else 0
 
 _EPSILON = np.float32(1.2e-7)
 _LARGEST = np.float32(1e30)
@@ -207,61 +229,101 @@ def _splat(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, none, ir.Constant(_WORDS, [0] * _WORDS.count))
 
 
-@instruction(types.uint64, *(types.int64,) * 4, *(types.float32,) * 4)
-def rows_within(
-    builder: Any, code_at: Any, parts: Any, table_at: Any, terms_at: Any, weight_of: Any,
-    start: Any, step_of: Any, limit: Any,
-) -> Any:  # fmt: skip
-    """Return a bit for each of 64 rows: whether its bound is within a limit.
+def _look_up_bytes(builder: Any, table: Any, numbers: Any) -> list[Any]:
+    """Look 64 bytes up in a table of 256 bytes."""
+    quarters = [
+        load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES) for at in range(4)
+    ]
+    low = pick(builder, quarters[0], quarters[1], numbers)
+    high = pick(builder, quarters[2], quarters[3], numbers)
+    is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
+    return [builder.select(is_high, high, low)]
 
-    The bound of a row is ``offset + weight * term`` plus ``step`` times its sum of bytes. Codes are
-    stored part by part, in the order of rows 0, 32, 1, 33 and so on.
-    """
-    zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
-    sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
-    for total in sums:
-        builder.store(zero, total)
-    low_byte = ir.Constant(_PAIRS, [255] * _PAIRS.count)
-    eight = ir.Constant(_PAIRS, [8] * _PAIRS.count)
-    with counted(builder, parts) as part:
-        here = builder.add(code_at, builder.mul(part, ir.Constant(_I64, LANES)))
-        table = builder.add(table_at, builder.mul(part, ir.Constant(_I64, _ENTRIES)))
-        numbers = load(builder, here, _BYTES)
-        quarters = [
-            load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES)
-            for at in range(4)
-        ]
-        low = pick(builder, quarters[0], quarters[1], numbers)
-        high = pick(builder, quarters[2], quarters[3], numbers)
-        is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
-        entries = builder.bitcast(builder.select(is_high, high, low), _PAIRS)
-        halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
-        for total, half in zip(sums, halves, strict=True):
-            builder.store(builder.add(builder.load(total), half), total)
-    step_of, limit, weight_of, start = (
-        _splat(builder, value) for value in (step_of, limit, weight_of, start)
-    )
-    mask = ir.Constant(_I64, 0)
-    for number, total in enumerate(sums):
-        bound = builder.uitofp(builder.zext(builder.load(total), _WORDS), _FLOATS)
-        bound = builder.fmul(bound, step_of)
-        at = builder.add(terms_at, ir.Constant(_I64, number * LANES * 2))
-        term = builder.fmul(load(builder, at, _FLOATS), weight_of)
-        # Rounding of the term, which may be large.
-        size = builder.fmul(term, _splat(builder, ir.Constant(ir.FloatType(), 1e-6)))
-        is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
-        size = builder.select(is_less, builder.fneg(size), size)
-        bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
-        within = builder.fcmp_unordered("<=", bound, limit)
-        bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
-        mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
-    return mask
+
+def _look_up_halves(builder: Any, table: Any, numbers: Any) -> list[Any]:
+    """Look the low and the high half of 64 bytes up in a table of 16 bytes each."""
+    low = builder.and_(numbers, ir.Constant(_BYTES, [15] * LANES))
+    high = builder.lshr(numbers, ir.Constant(_BYTES, [4] * LANES))
+    after = builder.add(table, ir.Constant(_I64, _HALF))
+    return [_shuffled(builder, table, low), _shuffled(builder, after, high)]
+
+
+def _shuffled(builder: Any, table: Any, numbers: Any) -> Any:
+    """Look 64 numbers below 16 up in a table of 16 bytes."""
+    entries = load(builder, table, lanes_of(8, _HALF))
+    size, name = _SHUFFLE or (LANES, "")
+    vector, order = lanes_of(8, size), lanes_of(32, size)
+    several = ir.Constant(order, [lane % _HALF for lane in range(size)])
+    entries = builder.shuffle_vector(entries, entries, several)
+    if not name:
+        return pick_one_by_one(builder, entries, entries, numbers)
+    kind = ir.FunctionType(vector, [vector] * 2)
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    parts = [
+        builder.shuffle_vector(numbers, numbers, ir.Constant(order, [*range(at, at + size)]))
+        for at in range(0, LANES, size)
+    ]
+    first, *others = [builder.call(function, [entries, part]) for part in parts]
+    every = ir.Constant(lanes_of(32, LANES), [*range(LANES)])
+    return builder.shuffle_vector(first, others[0], every) if others else first
+
+
+def _within(table_bytes: int, look_up: Any) -> Any:
+    """Make the function that bounds 64 rows; a byte of a code has a table of so many bytes."""
+
+    @instruction(types.uint64, *(types.int64,) * 4, *(types.float32,) * 4)
+    def within(
+        builder: Any, code_at: Any, width: Any, table_at: Any, terms_at: Any, weight_of: Any,
+        start: Any, step_of: Any, limit: Any,
+    ) -> Any:  # fmt: skip
+        zero = ir.Constant(_PAIRS, [0] * _PAIRS.count)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2)]
+        for total in sums:
+            builder.store(zero, total)
+        low_byte = ir.Constant(_PAIRS, [255] * _PAIRS.count)
+        eight = ir.Constant(_PAIRS, [8] * _PAIRS.count)
+        with counted(builder, width) as part:
+            here = builder.add(code_at, builder.mul(part, ir.Constant(_I64, LANES)))
+            table = builder.add(table_at, builder.mul(part, ir.Constant(_I64, table_bytes)))
+            for found in look_up(builder, table, load(builder, here, _BYTES)):
+                entries = builder.bitcast(found, _PAIRS)
+                halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
+                for total, half in zip(sums, halves, strict=True):
+                    builder.store(builder.add(builder.load(total), half), total)
+        step_of, limit, weight_of, start = (
+            _splat(builder, value) for value in (step_of, limit, weight_of, start)
+        )
+        mask = ir.Constant(_I64, 0)
+        for number, total in enumerate(sums):
+            bound = builder.uitofp(builder.zext(builder.load(total), _WORDS), _FLOATS)
+            bound = builder.fmul(bound, step_of)
+            at = builder.add(terms_at, ir.Constant(_I64, number * LANES * 2))
+            term = builder.fmul(load(builder, at, _FLOATS), weight_of)
+            # Rounding of the term, which may be large.
+            size = builder.fmul(term, _splat(builder, ir.Constant(ir.FloatType(), 1e-6)))
+            is_less = builder.fcmp_ordered("<", size, ir.Constant(_FLOATS, [0.0] * _FLOATS.count))
+            size = builder.select(is_less, builder.fneg(size), size)
+            bound = builder.fadd(bound, builder.fsub(builder.fadd(start, term), size))
+            within = builder.fcmp_unordered("<=", bound, limit)
+            bits = builder.zext(builder.bitcast(within, ir.IntType(LANES // 2)), _I64)
+            mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, number * LANES // 2)))
+        return mask
+
+    return within
+
+
+rows_within, halves_within = _within(_ENTRIES, _look_up_bytes), _within(2 * _HALF, _look_up_halves)
+"""Return a bit for each of 64 rows: whether its bound is within a limit.
+
+The bound of a row is ``offset + weight * term`` plus ``step`` times its sum of bytes. Codes are
+stored byte by byte, in the order of rows 0, 32, 1, 33 and so on.
+"""
 
 
 @kernel
-def permutes_bytes() -> int:
-    """Return whether the processor has an instruction that picks bytes."""
-    return 1 if HAS_PERMUTES else 0
+def table_bits() -> int:
+    """Return how many bits select a byte of a table that the processor holds in registers."""
+    return _TABLE_BITS
 
 
 @kernel
@@ -281,7 +343,7 @@ def greater(kept: np.float32, other: np.float32) -> np.float32:
 
 
 @kernel
-def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
+def round_tables(tables: int, width: int, entries: int, numbers: int, out: int) -> bool:
     """Make tables of bytes: an entry is ``least + step * byte``, plus less than one step.
 
     Store the step, the sum of the least entries less the maximum rounding, and the least entry of
@@ -290,11 +352,11 @@ def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
     """
     span = base = large = np.float32(0)
     for part in range(width):
-        table = tables + part * _ENTRIES * 4
+        table = tables + part * entries * 4
         # Four at a time, which the processor computes in parallel.
         a = b = c = d = _LARGEST
         e = f = g = h = -_LARGEST
-        for i in range(0, _ENTRIES, 4):
+        for i in range(0, entries, 4):
             first, second = item_f32(table, i), item_f32(table, i + 1)
             third, fourth = item_f32(table, i + 2), item_f32(table, i + 3)
             a, e = lesser(a, first), greater(e, first)
@@ -311,14 +373,69 @@ def round_tables(tables: int, width: int, numbers: int, out: int) -> bool:
         return False
     inverse = np.float32(1) / step
     for part in range(width):
-        table, bytes_of = tables + part * _ENTRIES * 4, out + part * _ENTRIES
+        table, bytes_of = tables + part * entries * 4, out + part * entries
         lowest = load_f32(numbers + 8 + part * 4)
-        for i in range(_ENTRIES):
+        for i in range(entries):
             number = (item_f32(table, i) - lowest) * inverse
             number = lesser(np.float32(255), number)
             put_u8(bytes_of, i, np.int32(number))
     store_f32(numbers, step)
     store_f32(numbers + 4, base - large * _EPSILON * np.float32(4 * width + 64))
+    return True
+
+
+@kernel
+def join_tables(halves: int, width: int, out: int) -> None:
+    """Make a table of the 256 sums of the entries of two tables of 16: for low and high halves."""
+    for part in range(width):
+        low, table = halves + part * 2 * _HALF * 4, out + part * _ENTRIES * 4
+        for i in range(_HALF):
+            high = item_f32(low, _HALF + i)
+            for j in range(_HALF):
+                put_f32(table, i * _HALF + j, high + item_f32(low, j))
+
+
+@kernel
+def split_tables(tables: int, width: int, out: int) -> bool:
+    """Make two tables of 16 entries from each table of 256 sums: for low and for high halves.
+
+    Return ``False`` where a first entry is too large.
+    """
+    for part in range(width):
+        table, half = tables + part * _ENTRIES * 4, out + part * 2 * _HALF * 4
+        first = item_f32(table, 0)
+        if not (abs(first) < _LARGEST):
+            return False
+        for i in range(_HALF):
+            put_f32(half, i, item_f32(table, i))
+            put_f32(half, _HALF + i, item_f32(table, _HALF * i) - first)
+    return True
+
+
+@kernel_with_sums
+def round_query(query: int, width: int, bits: int, numbers: int, words: int) -> bool:
+    """Store the numbers of a query as words of 16 bits, which are multiples of a step.
+
+    Store the step, and the maximum error of a product with codes of ``bits`` bits. Return ``False``
+    where numbers are too large or too small, or the width is not a multiple of 32.
+    """
+    large = total = lost = np.float32(0)
+    for j in range(width):
+        large = greater(large, abs(item_f32(query, j)))
+        total += abs(item_f32(query, j))
+    if width & 31 or not (large > np.float32(1e-30)) or not (total < _LARGEST):
+        return False
+    most = (1 << bits) - 1
+    step = large / np.float32(min(32767, 0x7FFFFFFF // (most * width)))
+    inverse = np.float32(1) / step
+    for j in range(width):
+        number = item_f32(query, j)
+        word = np.int32(number * inverse)
+        put_u16(words, j, word)
+        lost += abs(number - np.float32(word) * step)
+    store_f32(numbers, step)
+    lost += total * _EPSILON * np.float32(width + 64)
+    store_f32(numbers + 4, lost * np.float32(most))
     return True
 
 
@@ -358,32 +475,48 @@ def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int,
 
 @kernel_with_sums
 def scan_codes(
-    parts: int, offsets: int, weights: int, part_count: int, kind: int, width: int,
-    code_bytes: int, query: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
-    capacity: int, heap: int, keys: int, places: int, scratch: int,
+    parts: int, part_total: int, chosen_parts: int, offsets: int, weights: int, part_count: int,
+    kind: int, width: int, code_bits: int, code_bytes: int, query: int, numbers: int, starts: int,
+    sizes: int, fragments: int, bits: int, capacity: int, heap: int, keys: int, places: int,
+    scratch: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Keep the nearest rows of partitions; return how many, and how many were compared.
 
     ``parts`` has nine numbers for each partition: four places of codes, five of rows.
-    ``numbers`` are the least and the greatest distance, factor and shift. The nearest row is the
-    first; ``places`` are of fragments, then of rows. ``scratch`` has room for ``2 + width``
-    numbers and tables of bytes. With it, the kernel bounds rows of partitions with blocks first.
+    ``chosen_parts`` (int64) are the numbers of the partitions. For a missing partition, which has
+    -1 rows, return -1. ``numbers`` (64 bits) are the least and the greatest distance,
+    factor and shift. The nearest row is the first; ``places`` are of fragments, then of rows. With
+    ``scratch``, the kernel bounds distances first: of rows of partitions with blocks, or of rows
+    of bytes. It has room for ``2 + width`` numbers and tables of bytes, or two numbers and words.
     """
     rows_out = places + 8 * capacity
-    low, limit = load_f32(numbers), load_f32(numbers + 4)
-    factor, shift = load_f32(numbers + 8), load_f32(numbers + 12)
+    low, limit = np.float32(load_f64(numbers)), np.float32(load_f64(numbers + 8))
+    factor, shift = np.float32(load_f64(numbers + 16)), np.float32(load_f64(numbers + 24))
     size = 0
     searched = 0
-    bounds = False
-    if scratch:
-        bounds = round_tables(query, width, scratch, scratch + 8 + width * 4)
+    bounds = rounded = False
+    tables = scratch + 8 + width * 4
+    if scratch and kind == _BLOCK_BYTES:
+        rounded = round_query(query, width, code_bits, scratch, scratch + 8)
+    elif scratch and code_bits == 4:
+        tables += width * 4
+        halves = tables + width * 2 * _HALF
+        bounds = split_tables(query, width, halves)
+        bounds = bounds and round_tables(halves, 2 * width, _HALF, scratch, tables)
+    elif scratch:
+        bounds = round_tables(query, width, _ENTRIES, scratch, tables)
     for part in range(part_count):
-        at = parts + part * _FIELDS * 8
+        number = load_i64(chosen_parts + part * 8)
+        if number < 0 or number >= part_total:
+            return -1, 0
+        at = parts + number * _FIELDS * 8
         code, terms, scales, blocks = (
             load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24),
         )  # fmt: skip
         rows, live, fragment_of = load_i64(at + 32), load_i64(at + 40), load_i64(at + 48)
         row_of, key_of = load_i64(at + 56), load_i64(at + 64)
+        if rows < 0:
+            return -1, 0
         offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
         if code_bytes >= _WIDE:
             for line in range(0, min(rows * code_bytes, _AHEAD), 64):
@@ -395,10 +528,14 @@ def scan_codes(
             elif bounds and blocks and size == capacity and not live:
                 base = offset + load_f32(scratch + 4)
                 base -= abs(offset) * np.float32(1e-6)
-                chosen = rows_within(
-                    blocks + first * width, width, scratch + 8 + width * 4, terms + first * 4,
-                    weight, base, load_f32(scratch), limit,
-                )  # fmt: skip
+                block, step = blocks + first * width, load_f32(scratch)
+                terms_at = terms + first * 4
+                if code_bits == 4:
+                    chosen = halves_within(
+                        block, width, tables, terms_at, weight, base, step, limit
+                    )
+                else:
+                    chosen = rows_within(block, width, tables, terms_at, weight, base, step, limit)
                 searched += LANES - np.int64(popcount(chosen))
             while chosen:
                 i = first + np.int64(trailing_zeros(chosen))
@@ -420,6 +557,15 @@ def scan_codes(
                     start += weight * load_f32(terms + i * 4)
                 if scales:
                     scale = load_f32(scales + i * 4)
+                if rounded:
+                    product = load_f32(scratch) * np.float32(
+                        dot_words(here, scratch + 8, width >> 5)
+                    )
+                    # Rounding of the words, the shift and the start.
+                    error = load_f32(scratch + 4) + abs(shift) * np.float32(1e-6)
+                    error = error * abs(scale) + abs(start) * np.float32(1e-6)
+                    if start + (product - shift) * scale - error > limit:
+                        continue
                 far = start + (compared(here, kind, width, query) - shift) * scale
                 # NaN fails both comparisons.
                 if not (far <= limit) or not (far >= low):

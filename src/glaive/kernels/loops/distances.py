@@ -384,6 +384,48 @@ def measure(
         store_f32(out + i * 4, distance)
 
 
+_ABSENT = np.uint64(1 << 62)
+"""Added to the number of a vector whose distance is NaN, which comes last."""
+
+
+@kernel
+def rank_vectors(
+    values: int, count: int, dimension: int, step: int, element: int, metric: int, queries: int,
+    query_count: int, query_bytes: int, among: int, among_count: int, wanted: int, far: int,
+    numbers: int, distances: int,
+) -> None:  # fmt: skip
+    """Store the numbers of the nearest vectors of each query, nearest first, and the distances.
+
+    ``among`` (int64) are the numbers of the vectors to rank; 0: all. ``far`` has room for the
+    distances of all vectors, one vector, and a word.
+    """
+    scratch = far + count * 4
+    word = scratch + dimension * 4
+    for query in range(query_count):
+        query_at = queries + query * query_bytes
+        measure(
+            values=values, rows=0, step=step, pairs=count, dimension=dimension, element=element,
+            metric=metric, queries=query_at, query_of=0, norms=0, scratch=scratch, out=far,
+        )  # fmt: skip
+        heap, keys = distances + query * wanted * 4, numbers + query * wanted * 8
+        size = 0
+        for i in range(among_count):
+            number = i
+            if among:
+                number = load_i64(among + i * 8)
+            distance, key = load_f32(far + number * 4), np.uint64(number)
+            if math.isnan(distance):
+                distance = np.float32(np.inf)
+                key |= _ABSENT
+            store_u64(word, key)
+            size = keep_near(heap, keys, keys, keys, size, wanted, distance, key, word, word)
+        sort_heap(heap, keys, keys, keys, size)
+        for i in range(size):
+            key = load_u64(keys + i * 8) & ~_ABSENT
+            store_u64(keys + i * 8, key)
+            store_f32(heap + i * 4, load_f32(far + np.int64(key) * 4))
+
+
 # --- Compiled search for the best of many centroids; its wrapper is in ``glaive.kernels.distances``
 #
 # Four rows are multiplied with 32 centroids at a time. The table stores centroids dimension by

@@ -225,6 +225,7 @@ def _put(kind: Any, value: Any) -> Any:
 
 put_f32 = _put(ir.FloatType(), types.float32)
 put_u8 = _put(ir.IntType(8), types.int32)
+put_u16 = _put(ir.IntType(16), types.int32)
 
 
 @instruction(types.void, types.int64, types.float32)

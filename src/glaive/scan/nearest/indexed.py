@@ -33,9 +33,12 @@ from glaive.kernels.distances import (
 from glaive.kernels.graph_search import (
     AllowedBits,
     CodeRows,
+    PartitionTable,
     RowPlaces,
+    ScannedNumbers,
     ScannedPartition,
     scan_codes,
+    scan_table,
 )
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.options import NearestOptions
@@ -222,6 +225,9 @@ def damaged(error: CorruptFileError) -> CorruptFileError:
     return CorruptFileError(error.what, expected=error.expected, found=error.found, where=where)
 
 
+_TABLE_SHARE: Final = 4
+"""Share of the cache of indices that tables of partitions may take: partitions count twice."""
+
 _FIRST: Final = np.zeros(1024, np.int32)
 _FIRST.flags.writeable = False
 
@@ -239,8 +245,8 @@ class _RankedQueries(NamedTuple):
     searched: SearchedSegment
     queries: NDArray[Any]
     effort: Effort
-    numbers: list[list[int]]
-    distances: list[list[float]]
+    numbers: Int64s
+    distances: Float32s
 
 
 class _Compared(NamedTuple):
@@ -315,7 +321,7 @@ class IndexSearch:
         queries = opened.queries(matrix)
         first = max(effort.first, NEIGHBOURS)
         numbers, distances = opened.ranked(queries, effort.first if effort.is_fixed else first)
-        return _RankedQueries(searched, queries, effort, numbers.tolist(), distances.tolist())
+        return _RankedQueries(searched, queries, effort, numbers, distances)
 
     def _search(self, ranked: _RankedQueries, number: int, top: TopRows) -> None:
         """Add the nearest rows of a segment for one query."""
@@ -324,8 +330,9 @@ class IndexSearch:
         opened, query = searched.opened, queries[number]
         if not effort.is_fixed:
             effort = effort_of(
-                self.options, self.query.count, distances, opened.metric, len(opened.partitions)
-            )
+                self.options, self.query.count, distances.tolist(), opened.metric,
+                len(opened.partitions),
+            )  # fmt: skip
         prepared = opened.prepare(query)
         done = found = 0
         while done < effort.max_partitions and (done < effort.first or found < self.candidates):
@@ -333,17 +340,77 @@ class IndexSearch:
             if len(numbers) < stop:
                 # Few queries need more than the first partitions.
                 ranking = opened.ranked(query[None], effort.max_partitions if done else stop)
-                numbers, distances = ranking.numbers[0].tolist(), ranking.distances[0].tolist()
+                numbers, distances = ranking.numbers[0], ranking.distances[0]
             near = numbers[done:stop]
-            if not near:
+            if not len(near):
                 break
-            partitions = self._partitions(searched, near)
-            found += self._compare_all(
-                searched, prepared, partitions, distances[done:stop], number, top
-            )
+            compared = self._scan(searched, prepared, near, distances[done:stop], number, top)
+            if compared is None:
+                partitions = self._partitions(searched, near.tolist())
+                far = distances[done:stop].tolist()
+                compared = self._compare_all(searched, prepared, partitions, far, number, top)
+            found += compared
             done += len(near)
         self.meter.count("partitions_searched", done)
         self.meter.count("rows_compared", found)
+
+    def _scan(
+        self,
+        searched: SearchedSegment,
+        prepared: PreparedQuery,
+        numbers: Int64s,
+        centroid_distances: Float32s,
+        number: int,
+        top: TopRows,
+    ) -> int | None:
+        """Add the nearest rows of partitions in the table; return the number of compared rows.
+
+        ``None`` if partitions are missing in the table, or have graphs.
+        """
+        segment, opened = searched
+        allowed = None if self.allowed is None else self.allowed.bits
+        if opened.has_graphs or (allowed is None and self.allowed is not None):
+            return None
+        table: PartitionTable | None
+        table = self.indices.snapshot.session.index_cache.get(self._table_key(segment))
+        codes = opened.codes
+        code_query = None if table is None else codes.code_query(prepared)
+        if table is None or code_query is None:
+            return None
+        scanned = ScannedNumbers(
+            table, numbers, codes.starts(prepared, centroid_distances),
+            codes.weights(centroid_distances),
+        )  # fmt: skip
+        low = self.query.low if self.applies_range else None
+        near = scan_table(
+            scanned, code_query, self.candidates, low=-np.inf if low is None else low,
+            high=top.limits.item(number), allowed=allowed,
+        )  # fmt: skip
+        if near is None:
+            return None
+        top.add(Found(_all(number, len(near.key)), *near[:4]), in_order=True)
+        return near.compared
+
+    def _table_key(self, segment: IndexedSegment) -> Hashable:
+        return self.indices.version, segment.stated, "table"
+
+    def _keep_in_table(
+        self, searched: SearchedSegment, pairs: list[tuple[LoadedPartition, RowPlaces]]
+    ) -> None:
+        """Add partitions to the table of the segment, if all of them fit a part of the cache."""
+        cache, key = self.indices.snapshot.session.index_cache, self._table_key(searched.segment)
+        table: PartitionTable | None = cache.get(key)
+        if table is None:
+            table = PartitionTable.of(len(searched.opened.partitions))
+        added = {
+            loaded.number: (loaded.scanned, places)
+            for loaded, places in pairs
+            if loaded.scanned is not None and loaded.number not in table.parts
+        }
+        nbytes = sum([one.nbytes + places.nbytes for one, places in pairs if one.number in added])
+        if added and table.nbytes + nbytes <= cache.budget // _TABLE_SHARE:
+            table = table.joined(added, nbytes)
+            cache.put(key, table, table.nbytes)
 
     def _compare_all(
         self,
@@ -387,7 +454,8 @@ class IndexSearch:
             top.add(found or self._nearest(compared, number, limit), in_order=in_order)
         if others and code_query is not None:
             rows_of, places_of, near_by = map(list, zip(*others, strict=True))
-            starts, weights = codes.starts(prepared, near_by), codes.weights(near_by)
+            far = np.array(near_by, np.float32)
+            starts, weights = codes.starts(prepared, far).tolist(), codes.weights(far).tolist()
             low = self.query.low if self.applies_range else None
             near = scan_codes(
                 [*map(ScannedPartition, rows_of, places_of, starts, weights)], code_query,
@@ -474,7 +542,10 @@ class IndexSearch:
                 self._located(segment, one) if place is None else place
                 for one, place in zip(loaded, places, strict=True)
             ]
-        return list(zip(loaded, places, strict=True))
+        pairs = list(zip(loaded, places, strict=True))
+        if not opened.has_graphs:
+            self._keep_in_table(searched, pairs)
+        return pairs
 
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Return the places of the rows of a partition."""
