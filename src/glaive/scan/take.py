@@ -149,6 +149,8 @@ def take_physical(
                 from glaive.scan.small import take_small  # loaded only when needed
 
                 small = take_small(source, positions, fragments, rows, meter)
+                if len(small) == 1 and len(small[0][0]) == len(rows):
+                    return pa.Table.from_arrays(small[0][1], schema=source.schema)
                 for taken, _ in small:
                     positions = np.setdiff1d(positions, fragments[taken])
             joined = source.joined(positions) if len(positions) else None
