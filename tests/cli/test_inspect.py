@@ -1,4 +1,4 @@
-"""``glaive inspect``: the tree and the JSON, for files and datasets."""
+"""``glaive inspect``: the tree, the JSON and the page, for files and datasets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from click.testing import Result
 from tests.damage import page_message, rewritten
 
 import glaive
+from glaive.cli.inspect import page_data, render_page
 from glaive.dataset import layout
-from glaive.file import LanceFileWriter
+from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.file.layout import FileLayout, file_layout
 
 Call = Callable[..., Result]
+
+HOSTILE = "<script>alert('&')</script>\u2028<!--"
 
 
 def write(path: Path, rows: pa.Table, version: str | None = None) -> str:
@@ -211,3 +214,118 @@ def test_versions_of_a_file_are_refused(call: Call, file: str) -> None:
 
     assert result.exit_code == 1
     assert "is a file" in result.stderr
+
+
+# ------------------------------------------------------------------ the page
+
+
+def inside(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def test_the_page_holds_what_it_draws(call: Call, file: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    assert call("inspect", file, "--html", str(out)).exit_code == 0
+    data = inside(out.read_text("utf-8"))
+
+    layout = LanceFileReader(file).layout()
+    assert data == page_data(layout)
+    (drawn,) = data["files"]
+    assert drawn["size"] == layout.size
+    assert [column[:2] for column in drawn["columns"]] == [["id", "int64"], ["name", "string"]]
+    flat = [*drawn["sections"], *drawn["gaps"]]
+    for column in drawn["columns"]:
+        for page in column[2]:
+            flat += page[4]
+    assert sum(flat[2::3]) == layout.size
+    assert {"schema", "column metadata", "padding"} <= set(data["kinds"])
+
+
+def test_the_page_needs_nothing_from_elsewhere(file: str) -> None:
+    page = render_page(LanceFileReader(file).layout())
+
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|//\w+\.|@import|url\(|<link|<img|<iframe|\bsrc=", page)
+    assert not re.search(r"\b(fetch|XMLHttpRequest|import)\s*\(|innerHTML|document\.write", page)
+
+
+def test_names_cannot_leave_the_data(tmp_path: Path) -> None:
+    rows = pa.table({HOSTILE: [1, 2, 3]})
+    path = write(tmp_path / "<b>.lance", rows)
+    page = render_page(LanceFileReader(path).layout())
+    plain = render_page(LanceFileReader(write(tmp_path / "a.lance", pa.table({"a": [1]}))).layout())
+
+    for mark in ("<script", "</script", "<!--", "<b>"):
+        assert page.count(mark) == plain.count(mark)
+    assert "<title>&lt;b&gt;.lance" in page
+    assert inside(page)["files"][0]["columns"][0][0] == HOSTILE
+
+
+def test_a_page_of_a_dataset_has_its_files(call: Call, things: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    call("inspect", things, "--html", str(out))
+    data = inside(out.read_text("utf-8"))
+
+    assert data["dataset"]["version"] == 2
+    assert [file["fragment"] for file in data["files"]] == [0, 1]
+
+
+def test_a_folder_named_like_a_place_of_the_page_does_not_move_its_parts(
+    call: Call, tmp_path: Path
+) -> None:
+    place, out = str(tmp_path / "{{dataset}}"), tmp_path / "d.html"
+    glaive.write_dataset(pa.table({"a": [1]}), place)
+    assert call("inspect", place, "--html", str(out)).exit_code == 0
+    page = out.read_text("utf-8")
+    assert "<title>{{dataset}} · glaive inspect</title>" in page
+    assert page.index("</head>") < page.index("fragments-title")
+
+
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
+def test_a_page_of_a_dataset_names_columns_as_its_version_does(
+    call: Call, tmp_path: Path, version: str
+) -> None:
+    place, out = str(tmp_path / "d.lance"), tmp_path / "d.html"
+    rows = pa.table({"id": range(9), "s": [{"a": 1, "b": "x"}] * 9, "gone": range(9)})
+    dataset = glaive.write_dataset(rows, place, data_storage_version=version)
+
+    def heads() -> list[str]:
+        assert call("inspect", place, "--html", str(out)).exit_code == 0
+        page = out.read_text("utf-8")
+        view = page[page.index('id="fragments-title"') : page.index('id="versions-title"')]
+        return sorted(re.findall("<th>([^<]+)</th>", view.split("<tbody>")[0]))
+
+    assert heads() == ["gone", "id", "s"]
+    dataset.drop_columns(["gone"])
+    dataset.alter_columns({"path": "id", "name": "key"})
+    assert heads() == ["dropped or replaced", "key", "s"]
+    dataset.optimize.compact_files()
+    dataset.add_columns({"gone": "key + 1"})
+    dataset.alter_columns({"path": "gone", "data_type": pa.int16()})
+    assert "gone" in heads()
+
+
+def test_a_page_of_a_dataset_shows_bytes_by_fragment_and_column_and_its_versions(
+    call: Call, tmp_path: Path
+) -> None:
+    place, out = str(tmp_path / "d.lance"), tmp_path / "d.html"
+    rows = pa.table({"id": range(1000), HOSTILE: [f"text {i}" for i in range(1000)]})
+    glaive.write_dataset(rows, place, max_rows_per_file=500)
+    glaive.dataset(place).delete("id < 10")
+    assert call("inspect", place, "--html", str(out)).exit_code == 0
+    page = out.read_text("utf-8")
+    view = page[page.index('id="fragments-title"') : page.index('id="picker"')]
+    fragments, versions = view.split('id="versions-title"')
+    assert re.findall(r"<th>fragment (\d)</th>", fragments) == ["0", "1"]
+    assert HOSTILE not in view
+    assert "&lt;script&gt;alert(" in fragments
+    assert fragments.count('class="shaded"') == 2 * 2
+    assert "--share: 100%" in fragments
+    assert re.findall(r"<tr><th>(\d)</th>", versions) == ["2", "1"]
+    assert "<td>990</td>" in versions
+    assert "<td>1,000</td>" in versions
+    assert "fragments are not read" not in view
+    call("inspect", place, "--files", "1", "--html", str(out))
+    assert "1 fragments are not read; --files N" in out.read_text("utf-8")

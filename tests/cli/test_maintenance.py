@@ -64,8 +64,12 @@ def test_a_file_that_exists_is_not_replaced_silently(
     assert call("scan", things, "--output", str(out), "--overwrite").exit_code == 0
 
 
-def test_a_folder_that_is_missing_is_one_line(call: Call, things: str, tmp_path: Path) -> None:
-    result = call("scan", things, "--output", str(tmp_path / "nowhere" / "out"))
+@pytest.mark.parametrize("option", ["--output", "--html"])
+def test_a_folder_that_is_missing_is_one_line(
+    call: Call, things: str, tmp_path: Path, option: str
+) -> None:
+    name = "scan" if option == "--output" else "inspect"
+    result = call(name, things, option, str(tmp_path / "nowhere" / "out"))
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
@@ -596,6 +600,17 @@ def test_doctor_checks_packages_and_a_location(call: Call, things: str, tmp_path
     failed = call("doctor", "nothing://a")
     assert failed.exit_code == 1
     assert "✗ nothing://a" in failed.stdout
+
+
+def test_adviser_tries_encodings_and_changes_nothing(call: Call, things: str) -> None:
+    rows = objects(call("adviser", things, "--columns", "id,name", "--json"))
+    assert {row["column"] for row in rows} == {"id", "name"}
+    assert {"default", "zstd"} <= {row["encoding"] for row in rows}
+    assert sum(row["smallest"] for row in rows) == 2
+    assert all(row["bytes"] > 0 and row["read_ms"] >= 0 for row in rows)
+    said = call("adviser", things, "--columns", "id", "--rows", "2").stdout
+    assert "* the smallest of the column; bytes and times are of the first 2 of 5 rows" in said
+    assert glaive.dataset(things).version == 2
 
 
 @pytest.mark.parametrize("command", ["doctor", "warmup"])

@@ -193,10 +193,10 @@ def test_a_cell_does_not_make_all_items_of_a_list_objects(
 
 @pytest.mark.spec("rel-20")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
-def test_a_file_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> None:
-    glaive.write_dataset({"t": [1]}, tmp_path / "t.lance")
-    file = tmp_path / "rows.csv"
-    file.write_text("before")
+def test_a_page_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> None:
+    glaive.write_dataset({"t": [1]}, tmp_path / "t")
+    page = tmp_path / "page.html"
+    page.write_text("before")
     code = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)\n"
@@ -204,17 +204,36 @@ def test_a_file_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> Non
         "main()\n"
     )
 
-    def convert(limit: int, file: Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-B", "-c", code, f"{limit}", "convert"]
-        command += [f"{tmp_path}/t.lance", str(file), "--overwrite"]
+    def inspect(limit: int, page: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-B", "-c", code, f"{limit}", "inspect", f"{tmp_path}/t"]
+        command += ["--html", str(page)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    ended = convert(3, file)
-    assert (ended.returncode, file.read_text()) == (1, "before")
-    assert ended.stderr.startswith(f"Error: cannot write {file}: File too large. Files of this ")
-    assert convert(1 << 30, file).returncode == 0
-    assert file.read_text() == '"t"\n1\n'
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "t.lance"]
+    ended = inspect(100, page)
+    assert (ended.returncode, page.read_text()) == (1, "before")
+    assert ended.stderr.startswith(f"Error: cannot write {page}: File too large. Files of this ")
+    gone = tmp_path / "gone" / "page.html"
+    assert f"cannot write {gone}: its directory was removed" in inspect(1 << 30, gone).stderr
+    assert inspect(1 << 30, page).returncode == 0
+    assert "<html" in page.read_text()
+    assert "<html" in inspect(1 << 30, Path("/dev/stdout")).stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "t"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_trials_without_a_temporary_folder_say_how_to_choose_one(tmp_path: Path) -> None:
+    glaive.write_dataset({"t": [1]}, tmp_path / "t")
+    code = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from glaive.cli.main import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-B", "-c", code, "adviser", f"{tmp_path}/t"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: cannot write trials of encodings to a file in ")
+    assert "TMPDIR chooses the folder" in ended.stderr
 
 
 @pytest.mark.spec("rel-20")

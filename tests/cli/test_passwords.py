@@ -26,7 +26,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.spec("rel-27")
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -34,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("show", TABLE, "--json"),
         ("inspect", TABLE),
         ("inspect", TABLE, "--json"),
+        ("inspect", TABLE, "--html", "page.html"),
         ("doctor", TABLE),
         ("doctor", TABLE, "--json"),
         ("ingest", "x.csv", TABLE, "--mode", "append"),
@@ -49,11 +49,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("warmup", TABLE),
     ],
 )
-def test_no_output_has_the_password_of_a_place(call: Call, arguments: tuple[str, ...]) -> None:
+def test_no_output_has_the_password_of_a_place(
+    call: Call, folder: Path, arguments: tuple[str, ...]
+) -> None:
     done = call(*arguments)
+    pages = [path.read_text() for path in folder.glob("*.html")]
     assert done.exception is None or isinstance(done.exception, SystemExit)
     assert done.output
-    assert "MARKED" not in done.output
+    assert "MARKED" not in "".join([done.output, *pages])
 
 
 @pytest.mark.spec("rel-27")

@@ -193,6 +193,7 @@ class _Client:
         ["scan", "CLONE"],
         ["verify", "CLONE"],
         ["inspect", "CLONE"],
+        ["adviser", "CLONE"],
         ["convert", "CLONE", "OUT.parquet"],
         ["index", "CLONE", "--column", "id"],
         ["ingest", "ROWS.csv", "CLONE", "--mode", "merge", "--merge-keys", "id"],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -14,7 +18,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from glaive.cli.options import command, storage_option, storage_pairs
-from glaive.cli.output import echo, human_bytes, human_count, visible, width_of_output
+from glaive.cli.output import echo, human_bytes, human_count, replacing, visible, width_of_output
 from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
@@ -303,10 +307,235 @@ def _short(value: Any) -> str:
     return text if len(text) <= SETTING_CHARACTERS else f"{text[:SETTING_CHARACTERS]}…"
 
 
+# --- The dataset view of ``glaive inspect --html``: fragments by columns, and versions over time
+
+MAX_COLUMNS: Final = 10
+"""Columns with a place of their own, the largest; the others share one."""
+
+DROPPED: Final = "dropped or replaced"
+"""Bytes of columns that this version lacks; compaction leaves them out."""
+
+MAX_VERSIONS: Final = 30
+"""Versions that are drawn, the newest."""
+
+
+def dataset_view(layout: DatasetLayout, versions: Sequence[Mapping[str, Any]]) -> str:
+    """Return HTML of two tables.
+
+    Parameters
+    ----------
+    layout
+        The version that is shown; fragments whose files were read are listed.
+    versions
+        What ``dataset.versions()`` returns.
+    """
+    return _fragments(layout) + _versions(versions)
+
+
+def _fragments(layout: DatasetLayout) -> str:
+    listed = [(one, _bytes_by_column(one)) for one in layout.fragments if _is_read(one)]
+    total: Counter[str | None] = Counter()
+    for _, sizes in listed:
+        total.update(sizes)
+    unused = total.pop(None, 0)
+    columns = [name for name, _ in total.most_common(MAX_COLUMNS)]
+    rest = len(total) - len(columns)
+    largest = max((size for _, sizes in listed for size in sizes.values()), default=0)
+    head = [*columns, *([f"{rest} others"] if rest else []), *([DROPPED] if unused else [])]
+    rows = []
+    for fragment, sizes in listed:
+        values = [sizes[name] for name in columns]
+        values += [sizes.total() - sum(values) - sizes[None]] if rest else []
+        values += [sizes[None]] if unused else []
+        cells = "".join(_shaded(size, largest) for size in values)
+        rows.append(f"<tr><th>fragment {fragment.id}</th>{cells}</tr>")
+    left_out = len(layout.fragments) - len(listed)
+    note = (
+        f"; {human_count(left_out)} fragments are not read; --files N reads more"
+        if left_out
+        else ""
+    )
+    names = "".join(f"<th>{escape(str(name))}</th>" for name in head)
+    return _card(
+        "fragments", "Fragments × columns", f"bytes{note}", f"<th></th>{names}", "".join(rows)
+    )
+
+
+def _versions(versions: Sequence[Mapping[str, Any]]) -> str:
+    shown = versions[-MAX_VERSIONS:]
+    sizes = [int(one["metadata"].get("total_files_size", 0)) for one in shown]
+    rows = []
+    for one, size in zip(reversed(shown), reversed(sizes), strict=True):
+        facts = one["metadata"]
+        values = "".join(
+            f"<td>{human_count(int(facts.get(key, 0)))}</td>"
+            for key in ("total_rows", "total_fragments")
+        )
+        when = f"{one['timestamp']:%Y-%m-%d %H:%M:%S}"
+        rows.append(
+            f"<tr><th>{one['version']}</th><td>{when}</td>{values}{_shaded(size, max(sizes))}</tr>"
+        )
+    older = len(versions) - len(shown)
+    note = f"the newest; {human_count(older)} are older" if older else f"{len(shown)} in all"
+    head = "".join(f"<th>{name}</th>" for name in ("", "time", "rows", "fragments", "data files"))
+    return _card("versions", "Versions over time", note, head, "".join(rows))
+
+
+def _card(name: str, title: str, note: str, head: str, rows: str) -> str:
+    return (
+        f'<section class="card" aria-labelledby="{name}-title"><div class="bar">'
+        f'<h2 id="{name}-title">{title}</h2><span class="muted">{note}</span></div>'
+        f'<div class="grid"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        "</div></section>"
+    )
+
+
+def _shaded(size: int, largest: int) -> str:
+    share = round(100 * size / largest) if largest else 0
+    return f'<td class="shaded" style="--share: {share}%">{human_bytes(size)}</td>'
+
+
+def _is_read(fragment: FragmentLayout) -> bool:
+    return any(file.layout is not None for file in fragment.files)
+
+
+def _bytes_by_column(fragment: FragmentLayout) -> Counter[str | None]:
+    """Return bytes by column of the dataset; ``None`` is for dropped columns."""
+    sizes: Counter[str | None] = Counter()
+    for file in fragment.files:
+        for column in file.layout.columns if file.layout is not None else ():
+            sizes[file.columns.get(column.index)] += column.size
+    return sizes
+
+
+# --- Write the layout of files as one HTML page, drawn to scale -------------------------
+# The page is the template in this folder with the layout embedded as JSON. It is self-
+# contained: its content security policy forbids external scripts, styles, fonts and images. Names
+# of encodings and buffers are stored once and referred to by number, so that the page of a file
+# with 10,000 columns has only a few megabytes.
+
+
+class _Numbering:
+    """Numbers distinct strings in order of appearance."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __getitem__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
+    """Return the JSON data of the page.
+
+    Lists of buffers are flat: number of the kind, position and size of each. A page is its
+    rows, values, bytes in memory (or null), number of its encoding, and its buffers.
+    """
+    from glaive.file.layout import FileLayout
+
+    kinds, encodings = _Numbering(), _Numbering()
+    dataset: dict[str, Any] | None = None
+    if isinstance(layout, FileLayout):
+        entries = [_file(layout, None, kinds, encodings)]
+        title = layout.path
+    else:
+        title = layout.uri
+        entries = [
+            _file(file.layout, fragment.id, kinds, encodings)
+            for fragment in layout.fragments
+            for file in fragment.files
+            if file.layout is not None
+        ]
+        dataset = {
+            "version": layout.version,
+            "timestamp": layout.timestamp,
+            "format": layout.data_storage_version,
+            "rows": layout.rows,
+            "size": layout.size,
+            "columns": len(layout.schema),
+            "files": layout.num_files,
+            "fragments": [
+                [fragment.id, fragment.rows, fragment.deletions.rows if fragment.deletions else 0]
+                for fragment in layout.fragments
+            ],
+        }
+    return {
+        "title": title,
+        "dataset": dataset,
+        "kinds": list(kinds.numbers),
+        "encodings": [json.loads(encoding) for encoding in encodings.numbers],
+        "files": entries,
+    }
+
+
+def _file(
+    layout: FileLayout, fragment: int | None, kinds: _Numbering, encodings: _Numbering
+) -> dict[str, Any]:
+    def buffers(locations: Iterable[BufferLocation]) -> list[int]:
+        flat = []
+        for buffer in locations:
+            flat += [kinds[buffer.kind], buffer.position, buffer.size]
+        return flat
+
+    def page_values(page: PageInfo) -> list[Any]:
+        described = json.dumps([page.encoding.brief, page.encoding.to_dict()], ensure_ascii=False)
+        number = encodings[described]
+        return [page.rows, page.values, page.raw_bytes, number, buffers(page.buffers)]
+
+    return {
+        "path": layout.path,
+        "fragment": fragment,
+        "size": layout.size,
+        "rows": layout.num_rows,
+        "version": str(layout.version),
+        "sections": buffers(layout.sections),
+        "gaps": buffers(layout.gaps()),
+        "columns": [
+            [
+                column.path,
+                column.type,
+                [page_values(page) for page in column.pages],
+                buffers(column.buffers),
+            ]
+            for column in layout.columns
+        ],
+    }
+
+
+def render_page(
+    layout: FileLayout | DatasetLayout, versions: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Return the HTML of the page; a dataset also gets a view of its ``versions``."""
+    data = page_data(layout)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    # Escaped, as names might end the script element.
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    template = files("glaive.cli").joinpath("inspect_page.html").read_text("utf-8")
+    before, _, after = template.partition("{{data}}")
+    name = html.escape(data["title"].rstrip("/").rpartition("/")[2])
+    view = ""
+    if data["dataset"] is not None:
+        whole: Any = layout
+        view = dataset_view(whole, versions)
+    head, _, body = before.partition("{{dataset}}")
+    return head.replace("{{title}}", name) + view + body + text + after  # names may be any text
+
+
+def write_page(
+    layout: FileLayout | DatasetLayout, path: Path, versions: Sequence[Mapping[str, Any]] = ()
+) -> int:
+    """Write the page and return its size in bytes."""
+    data = render_page(layout, versions).encode("utf-8", "backslashreplace")
+    path.write_bytes(data)
+    return len(data)
+
+
 @command(
     "glaive inspect flights.lance --columns carrier",
     "glaive inspect flights.lance/data/0.lance --pages",
     "glaive inspect flights.lance --json | jq '.fragments[].files[].layout.size'",
+    "glaive inspect flights.lance --html flights.html",
     opens=None,
 )
 @click.argument("path", metavar="FILE_OR_DATASET")
@@ -332,6 +561,12 @@ def _short(value: Any) -> str:
     help="Read the metadata of so many data files of a dataset. 0 reads none.",
 )
 @click.option("--version", type=int, help="The version of a dataset. Default: the newest.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="OUT",
+    help="Write an HTML page that draws files to scale, instead of printing.",
+)
 def inspect(
     path: str,
     *,
@@ -342,24 +577,32 @@ def inspect(
     files: int,
     version: int | None,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Show the layout of FILE_OR_DATASET: columns, pages, encodings, buffers and their bytes.
 
     Reads only metadata. Positions and sizes are in bytes; a ratio is bytes in memory per byte
     in the file.
     """
-    found = _layout(path, version, files, storage_pairs(storage_options))
+    if as_json and html is not None:
+        raise click.UsageError("give one of --json and --html")
+    storage = storage_pairs(storage_options)
+    found, versions = _layout(path, version, files, storage, history=html is not None)
     layout = with_columns(found, columns.split(",") if columns else None)
-    if as_json:
+    if html is not None:
+        with replacing(html, or_itself=True) as page:
+            size = write_page(layout, page, versions)
+        echo(f"{html} written, {size:,} bytes; open it in a browser")
+    elif as_json:
         echo(json.dumps(layout.to_dict(), ensure_ascii=False))
     else:
         print_tree(layout, largest=largest or None, pages=pages)
 
 
 def _layout(
-    path: str, version: int | None, files: int, storage: dict[str, str] | None
-) -> FileLayout | DatasetLayout:
-    """Describe a file, or else the dataset at this path."""
+    path: str, version: int | None, files: int, storage: dict[str, str] | None, *, history: bool
+) -> tuple[FileLayout | DatasetLayout, list[dict[str, Any]]]:
+    """Describe a file, or else the dataset at this path; with ``history`` also its versions."""
     from glaive.dataset.layout import dataset_layout
     from glaive.dataset.open import dataset as open_dataset
     from glaive.errors import DataFileMissingError, DatasetNotFoundError, OptionError, StoreError
@@ -368,14 +611,14 @@ def _layout(
     if "://" not in path and Path(path).is_file():
         if version is not None:
             raise OptionError(f"--version: {path} is a file; only datasets have versions")
-        return LanceFileReader(path).layout()
+        return LanceFileReader(path).layout(), []
     try:
         opened = open_dataset(path, version=version, storage_options=storage)
     except DatasetNotFoundError as no_dataset:
         if "://" not in path or version is not None:
             raise
         try:
-            return LanceFileReader(path, storage_options=storage).layout()
+            return LanceFileReader(path, storage_options=storage).layout(), []
         except (DataFileMissingError, StoreError):
             raise no_dataset from None
-    return dataset_layout(opened, max_files=files)
+    return dataset_layout(opened, max_files=files), list(opened.versions()) if history else []

@@ -48,6 +48,7 @@ _MODULES = {
         "versions": "List the versions of a dataset.",
     },
     "maintenance": {
+        "adviser": "Compare encodings of each column: bytes, and time to read.",
         "cleanup": "Delete old versions and unused files.",
         "compact": "Merge small files and remove deleted rows.",
         "doctor": "Check the installation: versions, kernels, Java, access to a store.",

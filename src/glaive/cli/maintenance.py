@@ -1,5 +1,5 @@
-"""Commands that keep a dataset in order: ``compact``, ``cleanup``, ``index``, ``verify`` and
-``repair``; and ``doctor`` and ``warmup`` for the installation.
+"""Commands that keep a dataset in order: ``compact``, ``cleanup``, ``index``, ``adviser``,
+``verify`` and ``repair``; and ``doctor`` and ``warmup`` for the installation.
 """
 
 from __future__ import annotations
@@ -7,15 +7,18 @@ from __future__ import annotations
 import platform
 import shlex
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from glaive.cli.options import command, opened, options_of, storage_option, storage_pairs
+from glaive.cli.options import SCAN, command, opened, options_of, storage_option, storage_pairs
 from glaive.cli.output import (
     echo,
     examples,
@@ -28,6 +31,8 @@ from glaive.cli.output import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.layout import Problem
 
@@ -203,6 +208,95 @@ def index(
         rows = [{**row, "rows_not_covered": max(row["rows_not_covered"], 0)} for row in rows]
     titles = {name: name for name in ("index", "kind", "columns", "rows")}
     print_records(rows, {**titles, "rows_not_covered": "not covered"}, as_json=as_json)
+
+
+TRIALS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("default", {}),
+    ("none", {"compression": "none"}),
+    ("fsst", {"compression": "fsst"}),
+    ("lz4", {"compression": "lz4"}),
+    ("zstd", {"compression": "zstd"}),
+)
+BAR_WIDTH = 20
+
+
+@command(
+    "glaive adviser flights.lance",
+    "glaive adviser flights.lance --columns carrier --rows 1000000 --json",
+    versioned=True,
+)
+@options_of(SCAN, "columns")
+@options_of(SCAN, "limit", flags=["--rows"], default=100_000, show_default=True, help="Rows used.")
+def adviser(at: LanceDataset, *, as_json: bool, **how: Any) -> None:
+    """Write the first rows of each column of DATASET with each encoding, and read them back.
+
+    The files are temporary, and the dataset stays as it is. Times are measured on this machine; the
+    best of three is shown. To choose an encoding, set `lance-encoding:compression` in the metadata
+    of a field.
+    """
+    from glaive.io.failures import spilling
+
+    table = at.to_table(**how)
+    found: list[dict[str, Any]] = []
+    with (
+        spilling("trials of encodings"),
+        tempfile.TemporaryDirectory(prefix="glaive-adviser-") as folder,
+    ):
+        for name in table.schema.names:
+            tried = [
+                one
+                for encoding, options in TRIALS
+                if (one := _tried(table.select([name]), encoding, options, Path(folder)))
+                is not None
+            ]
+            if not tried:  # a type that only datasets hold
+                continue
+            smallest = min(tried, key=lambda one: one["bytes"])
+            found += [{**one, "smallest": one is smallest} for one in tried]
+    if as_json:
+        print_records(found, [], as_json=True)
+        return
+    largest = max((one["bytes"] for one in found), default=1)
+    for one in found:
+        one |= {
+            "encoding": one["encoding"] + " *" * one["smallest"],
+            "read_ms": f"{one['read_ms']:.2f}",
+            "size": "█" * round(BAR_WIDTH * one["bytes"] / largest),
+        }
+    titles = {name: name.replace("_", " ") for name in ("column", "encoding", "bytes", "read_ms")}
+    print_records(found, {**titles, "size": "size"}, as_json=False)
+    echo(
+        "* the smallest of the column; bytes and times are of the first "
+        f"{len(table):,} of {number_of(at.count_rows(), 'row')}"
+    )
+
+
+def _tried(
+    column: pa.Table, encoding: str, options: dict[str, Any], folder: Path
+) -> dict[str, Any] | None:
+    """Return bytes and time of a column in an encoding; ``None`` if they do not fit."""
+    from glaive.errors import GlaiveError
+    from glaive.file import LanceFileReader, LanceFileWriter
+
+    (name,) = column.schema.names
+    path = folder / "column.lance"
+    try:
+        given = {name: options} if options else None
+        with LanceFileWriter(path, column.schema, encoding_options=given) as writer:
+            writer.write_batch(column)
+    except GlaiveError:
+        return None
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        LanceFileReader(path).read_all(batch_size=65_536).to_table()
+        seconds.append(time.perf_counter() - start)
+    return {
+        "column": name,
+        "encoding": encoding,
+        "bytes": path.stat().st_size,
+        "read_ms": round(min(seconds) * 1000, 3),
+    }
 
 
 # --- ``verify`` and ``repair``: what is damaged, and what can be saved ---------------------

@@ -45,13 +45,28 @@ from glaive.table.root import full_path, locate_data_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileEntry:
-    """A data file in the manifest; ``layout`` is ``None`` unless the file was read."""
+    """A data file in the manifest; ``layout`` is ``None`` unless the file was read.
+
+    ``columns`` maps physical columns to columns of the dataset; dropped or replaced columns
+    are left out.
+    """
 
     path: str
     size: int | None
     version: str
     fields: tuple[int, ...]
+    columns: Mapping[int, str]
     layout: FileLayout | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        return {
+            "path": self.path,
+            "size": self.size,
+            "version": self.version,
+            "fields": list(self.fields),
+            "layout": None if self.layout is None else self.layout.to_dict(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,10 @@ class DeletionFileEntry:
     form: str
     rows: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        return {"path": self.path, "form": self.form, "rows": self.rows}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentLayout:
@@ -71,6 +90,15 @@ class FragmentLayout:
     rows: int
     files: tuple[DataFileEntry, ...]
     deletions: DeletionFileEntry | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to values that JSON can represent."""
+        return {
+            "id": self.id,
+            "rows": self.rows,
+            "deletions": None if self.deletions is None else self.deletions.to_dict(),
+            "files": [file.to_dict() for file in self.files],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,20 +133,19 @@ class DatasetLayout:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to values that JSON can represent."""
-        return {**_json_values(self), "size": self.size}
-
-
-def _json_values(value: Any) -> Any:
-    if isinstance(value, FileLayout):
-        return value.to_dict()
-    if isinstance(value, pa.Schema):
-        return [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable}
-            for field in value
-        ]
-    if is_dataclass(value):
-        return {name: _json_values(one) for name, one in _values(value).items()}
-    return list(map(_json_values, value)) if isinstance(value, tuple) else value
+        return {
+            "uri": self.uri,
+            "version": self.version,
+            "timestamp": self.timestamp,
+            "data_storage_version": self.data_storage_version,
+            "rows": self.rows,
+            "size": self.size,
+            "schema": [
+                {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+                for field in self.schema
+            ],
+            "fragments": [fragment.to_dict() for fragment in self.fragments],
+        }
 
 
 def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> DatasetLayout:
@@ -134,6 +161,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     fragments = [manifest.fragment(position) for position in range(manifest.num_fragments)]
     for fragment in fragments:
         entries.extend((fragment.id, entry) for entry in fragment.files)
+    top = {field.id: one.name for one in manifest.schema.fields for field in one.walk()}
     limit = len(entries) if max_files is None else min(max_files, len(entries))
     chosen = {id(entry) for _, entry in islice(entries, limit)}
 
@@ -154,6 +182,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
             size=layout.size if layout is not None else entry.size,
             version=str(entry.version),
             fields=entry.fields,
+            columns={at: top[field] for field, at in entry.columns().items() if field in top},
             layout=layout,
         )
 
