@@ -83,6 +83,67 @@ def test_the_rows_are_those_that_a_scan_finds(dataset: glaive.LanceDataset, cond
     assert dataset.count_rows(condition) == scanned.num_rows
 
 
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: Any) -> glaive.LanceDataset:
+    """Two segments of small pages that cover all rows; the data files are gone."""
+    made = glaive.write_dataset(rows(0), tmp_path_factory.mktemp("counted") / "t")
+    for column in ("n", "w", "f", "id"):
+        made.create_scalar_index(column, "BTREE", zone_size=16)
+    made = glaive.write_dataset(rows(ROWS, 200), made, mode="append")
+    made.optimize.optimize_indices(num_indices_to_merge=0)
+    for path in Path(made.uri).glob("data/*"):
+        path.unlink()
+    return made
+
+
+RANGES = st.one_of(
+    st.builds("n {} {}".format, st.sampled_from(["<", "<=", ">", ">="]), NUMBERS),
+    st.builds("n >= {} and n < {}".format, NUMBERS, NUMBERS),
+    st.builds("w {} '{}'".format, st.sampled_from(["<", ">="]), st.sampled_from(LETTERS)),
+    st.builds("f {} {}".format, st.sampled_from(["<", ">="]), st.sampled_from([0.0, 2.5])),
+    st.builds("id between {} and {}".format, *[st.integers(-2, ROWS + 210)] * 2),
+)
+
+
+@settings(max_examples=trials(100), deadline=None)
+@given(condition=RANGES, offset=st.sampled_from([0, 7]), limit=st.sampled_from([None, 20]))
+def test_a_range_is_counted_by_the_index_alone(
+    counted: glaive.LanceDataset, condition: str, offset: int, limit: int | None
+) -> None:
+    passing = pa.concat_tables([rows(0), rows(ROWS, 200)])
+    numbers = glaive.write_dataset(passing, "memory://").count_rows(condition)
+    expected = max(0, numbers - offset)
+    scanner = counted.scanner(filter=condition, offset=offset, limit=limit)
+    assert scanner.count_rows() == (expected if limit is None else min(limit, expected))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("changes", ["d", "dc", "dr", "dra", "a", "dca", "uc", "uca", "f"])
+def test_rows_are_counted_one_by_one_if_the_index_has_other_rows(
+    tmp_path: Path, stable: bool, changes: str
+) -> None:
+    made = glaive.write_dataset(
+        {"n": range(500)}, tmp_path / "t", max_rows_per_file=250, enable_stable_row_ids=stable
+    )
+    made.create_scalar_index("n", "BTREE", zone_size=16)
+    expected, fragments = 400, None
+    for change in changes:
+        if change == "d":
+            made.delete("n >= 300")
+            expected -= 200
+        elif change in "cr":
+            made.optimize.compact_files(defer_index_remap=change == "r")
+        elif change == "a":
+            made = glaive.write_dataset({"n": range(200)}, made, mode="append")
+            expected += 100
+        elif change == "u":
+            made.update({"n": "n - 450"}, where="n >= 480")
+            expected -= 20
+        else:
+            expected, fragments = 150, made.get_fragments()[:1]
+    assert made.scanner(filter="n >= 100", fragments=fragments).count_rows() == expected
+
+
 def chosen(dataset: glaive.LanceDataset, condition: str, **options: Any) -> list[tuple[str, ...]]:
     """Names of the indices that are searched for each term."""
     views = Views(dataset.snapshot)

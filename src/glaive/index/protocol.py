@@ -343,6 +343,10 @@ class ScalarIndex(OpenedIndex):
         """Estimate the index entries that a query compares or looks up."""
         return 1
 
+    def count(self, query: IndexQuery) -> tuple[int, int] | None:
+        """Return how many entries pass, and how many there are; ``None`` if it must search."""
+        return None
+
     @abstractmethod
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows; row numbers are those the segment stores: addresses or stable row ids.

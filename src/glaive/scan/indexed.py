@@ -489,6 +489,28 @@ def choose(
     ]
 
 
+def count_by_index(
+    snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
+) -> int | None:
+    """Count the rows of a range of values by an index, without finding them.
+
+    Return ``None`` unless the index has exactly the rows of the version: one entry for each row,
+    and no deleted rows.
+    """
+    rows = int(snapshot.manifest.physical_rows.sum())
+    if len(terms) != 1 or snapshot.manifest.deleted_rows.any() or options.fragments is not None:
+        return None
+    for chosen in searchable_terms(snapshot, options, terms, meter):
+        predicate, searched = chosen.all
+        if not isinstance(predicate, Leaf) or searched[predicate].rows != rows:
+            return None
+        counts = [opened.count(predicate.query) for _, opened in searched[predicate].segments]
+        known = [count for count in counts if count is not None]
+        if len(known) == len(counts) and sum(entries for _, entries in known) == rows:
+            return sum(passing for passing, _ in known)
+    return None
+
+
 def searchable_terms(
     snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
 ) -> Iterator[ChosenTerm]:

@@ -73,7 +73,18 @@ class Query:
         """Count the rows of the result. An unfiltered scan reads only the manifest."""
         options = self.options
         if self.filter is not None:
-            return self._filtered(self._run(meter)).count()
+            run = self._run(meter)
+            counted = None
+            if self.source.snapshot.manifest.index_section is not None:
+                from glaive.scan.indexed import count_by_index
+
+                counted = count_by_index(
+                    self.source.snapshot, options, self.filter.terms, run.meter
+                )
+            if counted is None:
+                return self._filtered(run).count()
+            rows = max(0, counted - options.offset)
+            return rows if options.limit is None else min(rows, options.limit)
         if options.include_deleted_rows:
             snapshot = self.source.snapshot
             positions = list(snapshot.positions_of(options.fragments))
