@@ -100,7 +100,8 @@ def _list(literal: Literal, target: Any) -> Any:
 # A filter with a list of a hundred thousand items would have as many objects in each stage of
 # binding. A list of numbers or strings is one object instead, which makes items on demand.
 
-_INTEGER = r"-?+[0-9]{1,18}+(?![0-9.eE])"
+# Python 3.11.2 takes more digits than 18 if this repeat is possessive.
+_INTEGER = r"-?+[0-9]{1,18}(?![0-9.eE])"
 _FLOAT = r"-?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+"
 _TEXT = r"'[^']*+'"
 _KINDS = {"integer": _INTEGER, "float": _FLOAT, "text": _TEXT}
