@@ -16,6 +16,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, OptionError
+from glaive.kernels.graph_search import PartitionTable
 from glaive.scan.options import ScanOptions
 
 DIMENSION = 8
@@ -219,6 +220,23 @@ def test_rows_of_a_later_version_are_found_once_the_dataset_moves_there(tmp_path
     assert dataset.to_table(["id"], nearest=asked)["id"].to_pylist() != [603]
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ"])
+def test_each_version_finds_its_own_rows_in_partitions_that_the_session_keeps(
+    tmp_path: Path, kind: str
+) -> None:
+    dataset = written(tmp_path / "v.lance", kind)
+    asked = {"column": "v", "q": QUERIES[0], "k": 5, "nprobes": 4}
+
+    def ids() -> list[int]:
+        return [dataset.to_table(["id"], nearest=asked)["id"].to_pylist() for _ in range(2)][1]
+
+    first, version = ids(), dataset.version
+    dataset.delete(f"id = {first[0]}")
+    assert ids()[:4] == first[1:]
+    dataset = dataset.checkout_version(version)
+    assert ids() == first
+
+
 def test_an_index_that_the_session_let_go_of_is_opened_again(tmp_path: Path) -> None:
     dataset = written(tmp_path / "v.lance", "IVF_PQ")
     asked = {"column": "v", "q": QUERIES[0], "k": 3}
@@ -245,6 +263,10 @@ def test_searches_find_the_same_rows_whatever_fits_the_cache(tmp_path: Path, kin
         tables = [cached.to_table(["id"], nearest=asked) for asked in (*searches, *searches)]
         found.append([table.to_pydict() for table in tables])
         assert cached.session().index_cache_size_bytes() <= size
+        entries = cached.session().index_cache._entries.values()  # noqa: SLF001
+        sizes = [value.nbytes for value, _ in entries if isinstance(value, PartitionTable)]
+        assert sum(sizes) <= size // 4
+    assert len(sizes) == 1
     assert found[0][: len(found[0]) // 2] == found[0][len(found[0]) // 2 :]
     assert all(each == found[0] for each in found)
 
