@@ -11,7 +11,7 @@ from glaive.errors import FilterError
 from glaive.expr.constants import ConstantList
 from glaive.expr.filters import bind_filter
 from glaive.expr.parse import parse, render
-from glaive.expr.tree import MAX_NODES
+from glaive.expr.tree import MAX_NODES, InList, Literal, Name
 from glaive.format.fields import LanceSchema
 
 BATCH: Any = pa.record_batch(
@@ -106,3 +106,22 @@ def test_a_list_that_does_not_end_is_an_error() -> None:
 def test_its_items_count_as_all_others() -> None:
     with pytest.raises(FilterError, match="more than 250000"):
         parse(f"a IN ({','.join(['1'] * MAX_NODES)})")
+
+
+def test_a_list_of_an_array_equals_the_same_list_of_a_text() -> None:
+    of_array = ConstantList.of(pa.array(range(-10, 20)))
+    of_text = ConstantList(tuple(range(-10, 20)), pa.int64())
+    assert of_array == of_text
+    assert hash(of_array) == hash(of_text)
+    assert of_array[-1] == of_text[-1] == Literal(19, pa.int64())
+    assert of_array != ConstantList.of(pa.array(range(-10, 21)))
+    assert of_array != ConstantList.of(pa.array(range(-10, 20), pa.int32()))
+    dates = ConstantList.of(pa.array([3, 1], pa.int32()).cast(pa.date32()))
+    assert (dates[0].value, dates[1].value) == dates.values == (3, 1)
+
+
+def test_a_list_of_an_array_is_bound_without_python_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = pa.array([5, 2**40, 7])
+    monkeypatch.setattr(ConstantList, "values", property(lambda _: pytest.fail("made values")))
+    bound = bind_filter(InList(Name(("k",)), ConstantList.of(keys)), SCHEMA)
+    assert bound.mask(BATCH).to_pylist() == [False, True, False, True, False]

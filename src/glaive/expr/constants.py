@@ -128,9 +128,9 @@ class ConstantList(Sequence[Literal]):
         self._array: Any = None
 
     @classmethod
-    def of(cls, distinct: Any) -> Self:
+    def of(cls, distinct: Any, at: int = -1) -> Self:
         """Return the values of an array, all of them valid and different."""
-        made = cls(None, distinct.type)
+        made = cls(None, distinct.type, at)
         made._array = distinct
         return made
 
@@ -138,11 +138,13 @@ class ConstantList(Sequence[Literal]):
     def values(self) -> tuple[Any, ...]:
         """The values, made from the array when first asked for."""
         if self._values is None:
-            days = pa.types.is_date32(self.type)
-            array = self._array.view(pa.int32()) if days else self._array
-            self._values = tuple(array.to_pylist())
+            self._values = self._values_of(self._array)
         made: tuple[Any, ...] = self._values
         return made
+
+    def _values_of(self, array: Any) -> tuple[Any, ...]:
+        numbers = array.view(pa.int32()) if pa.types.is_date32(self.type) else array
+        return tuple(numbers.to_pylist())
 
     @overload
     def __getitem__(self, at: int) -> Literal: ...
@@ -151,7 +153,9 @@ class ConstantList(Sequence[Literal]):
     def __getitem__(self, at: int | slice) -> Literal | Sequence[Literal]:
         if isinstance(at, slice):
             return ConstantList(self.values[at], self.type, self.at)
-        return Literal(self.values[at], self.type, at=self.at)
+        index = range(len(self))[at]
+        known = self._values or self._values_of(self._array.slice(index, 1))
+        return Literal(known[index if self._values else 0], self.type, at=self.at)
 
     def __len__(self) -> int:
         return len(self._array if self._values is None else self._values)
@@ -160,11 +164,11 @@ class ConstantList(Sequence[Literal]):
         return (
             isinstance(other, ConstantList)
             and self.type == other.type
-            and self.values == other.values
+            and self.array().equals(other.array())
         )
 
     def __hash__(self) -> int:
-        return hash(self.values)
+        return hash((len(self), *map(hash, (*self.array()[:4], *self.array()[-4:]))))
 
     def array(self) -> Any:
         """Return all values as an Arrow array; the array is cached."""
@@ -176,11 +180,11 @@ class ConstantList(Sequence[Literal]):
         """Return the distinct values; a zero float becomes both zeros."""
         if self._values is None:
             return self
-        values = dict.fromkeys(self.values)
-        if pa.types.is_floating(self.type) and 0.0 in values:
-            del values[0.0]
-            return ConstantList((*values, -0.0, 0.0), self.type, self.at)
-        return ConstantList(tuple(values), self.type, self.at)
+        if pa.types.is_floating(self.type):
+            values = dict.fromkeys(self.values)
+            zeros = () if values.pop(0.0, self) else (-0.0, 0.0)
+            return ConstantList((*values, *zeros), self.type, self.at)
+        return ConstantList.of(self.array().unique(), self.at)
 
 
 def read_list(text: str, at: int) -> ConstantList:
