@@ -225,9 +225,9 @@ GENERAL_MIN_VALUE = 32_768
 ZSTD_MAX_SHARE = 0.9
 """Maximum share of the bytes that zstd leaves where it is used by default."""
 
-_BALANCED_CHUNK_BYTES, _BALANCED_LEVEL = 16_384, 1
-"""Bytes of chunks of strings with the option ``balanced``, and their level of zstd. Chunks of half
-the size need level 3 for as few bytes, and half as much time again.
+_BALANCED_CHUNK_BYTES, _BALANCED_LEVEL = 16_384, 2
+"""Bytes of chunks of strings with the option ``balanced``, and their level of zstd: it leaves fewer
+bytes of such small chunks than level 3.
 """
 
 _MAX_BALANCED_SHARE = 0.9
