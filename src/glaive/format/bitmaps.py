@@ -85,7 +85,7 @@ def bitmap_of(numbers: Iterable[int] | NDArray[np.uint32]) -> bytes:
 # --- Split-block Bloom filters: blocks of eight 32-bit words, a value sets a bit in each word of
 # one
 #
-# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+# Specification: "BLOOMFILTER" in ``docs/format/scalar-indices.md``.
 
 BLOCK_BYTES: Final = 32
 BLOCK_WORDS: Final = 8

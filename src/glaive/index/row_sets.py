@@ -598,7 +598,8 @@ class RetainedRows(AddressMap):
 # --- Stored sets of rows: a roaring bitmap per upper half of row numbers -----------------
 # The bitmap holds the lower halves. For addresses, the upper half is a fragment.
 #
-# Specification: "Sets of rows" and "NGRAM" in ``docs/format/indices.md``.
+# Specification: "Sets of rows" in ``docs/format/indices.md``,
+# "NGRAM" in ``docs/format/scalar-indices.md``.
 
 Halves: TypeAlias = "dict[int, BitMap | None]"
 """A bitmap per upper half, ascending; ``None``: all rows of a fragment."""

@@ -142,7 +142,7 @@ def padded_to_step(
 
 # --- Rotate vectors as RaBitQ does, and encode the elements of rotated vectors ----------
 #
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Rotation" in ``docs/format/rabitq.md``.
 
 ROUNDS: Final = 4
 _LANES: Final = 8

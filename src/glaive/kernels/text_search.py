@@ -1,6 +1,6 @@
 """Find the best documents of posting lists: documents with any or all terms, or with a phrase.
 
-Specification: "Scores" in ``docs/format/text-indices.md``.
+Specification: "Scores" in ``docs/format/text-search.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from glaive.types import Float32s, Int64s, UInt8s, UInt32s
 
 # --- Decode one posting list of a full-text index: documents, frequencies, positions ----
 #
-# Specification: "Postings" and "Positions" in ``docs/format/text-indices.md``.
+# Specification: "Postings" and "Positions" in ``docs/format/text-postings.md``.
 
 _GROUP: Final = 128
 _MAX_NUMBER: Final = 0xFFFF_FFFF

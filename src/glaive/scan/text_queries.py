@@ -1,6 +1,6 @@
 """Queries of full-text search, as users write them.
 
-Specification: "Searching" in ``docs/format/text-indices.md``.
+Specification: "Searching" in ``docs/format/text-search.md``.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ def _granularity(value: object) -> DocumentGranularity | None:
 
 
 # --- The option ``full_text_query`` of scans: a query, or a text ------------------------
-# Specification: "Searching" in ``docs/format/text-indices.md``.
+# Specification: "Searching" in ``docs/format/text-search.md``.
 
 
 class TextQuery(FullTextQuery):

@@ -1,6 +1,6 @@
 """Search for the rows of a query: combine the rows of its parts.
 
-Specification: "Searching" in ``docs/format/text-indices.md``.
+Specification: "Searching" in ``docs/format/text-search.md``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 # --- A searched column: its index, the rows of the index, and unindexed rows -----------
 #
-# Specification: "Searching" in ``docs/format/text-indices.md``.
+# Specification: "Unindexed rows" in ``docs/format/text-search.md``.
 
 _KIND = "inverted"
 
@@ -285,7 +285,7 @@ def _indexed_columns(snapshot: Snapshot) -> list[str]:
 
 
 # --- Several columns as one field: BM25 of a term's occurrences in all of them ----------
-# Specification: "Searching" in ``docs/format/text-indices.md``.
+# Specification: "Several columns or queries" in ``docs/format/text-search.md``.
 
 
 class DocumentPart(NamedTuple):
@@ -768,7 +768,7 @@ def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
 # --- A scan that returns the rows whose texts match a query, the best first -------------
 
 # --- The column that a search of texts adds: the score ----------------------------------
-# Specification: "Searching" in ``docs/format/text-indices.md``.
+# Specification: "Scores" in ``docs/format/text-search.md``.
 
 SCORE: Final = "_score"
 

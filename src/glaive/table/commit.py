@@ -381,7 +381,7 @@ def _missing(some: Mapping[bytes, Any], others: Iterable[bytes]) -> list[Any]:
 
 
 # --- Merge several transactions into one commit -----------------------------------------
-# Specification: "Commit" in ``docs/format/transactions.md``.
+# Specification: "Further rules" in ``docs/format/conflicts.md``.
 
 _BATCH: Final = UUID("5c1a6e5e-8d3f-4c63-9a83-6a3c8f0a7a51")
 """Namespace of the uuids of batches."""

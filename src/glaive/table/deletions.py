@@ -171,7 +171,7 @@ def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, cont
 
 
 # --- Operations that delete rows, and merges of concurrent deletions in one fragment ----
-# Specification: "Conflicts" in ``docs/format/transactions.md``.
+# Specification: "Conflicts" in ``docs/format/conflicts.md``.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

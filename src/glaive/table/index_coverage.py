@@ -3,7 +3,7 @@
 An index entry has its fields and the fragments it was built from, as a roaring bitmap in the
 portable layout.
 
-Specification: "Building the manifest" in ``docs/format/transactions.md``.
+Specification: "Building the manifest" in ``docs/format/building-the-manifest.md``.
 """
 
 from __future__ import annotations

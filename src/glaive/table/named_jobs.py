@@ -6,7 +6,7 @@ version of each of the last jobs, whatever was committed or cleaned up since. Na
 so the oldest entries are removed. glaive searches older versions only for a job that was stopped
 during its commit a longer time ago.
 
-Specification: "Transaction" in ``docs/format``.
+Specification: "Numbered transactions and named jobs" in ``docs/format/commits.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from glaive.table.load import find_transaction
 # All writers keep the table metadata. So the newest manifest shows the last number of each
 # application, whatever was committed or cleaned up since.
 #
-# Specification: "Transaction" in ``docs/format``.
+# Specification: "Numbered transactions and named jobs" in ``docs/format/commits.md``.
 
 _APP_ID: Final = "glaive.txn.app"
 _VERSION: Final = "glaive.txn.version"

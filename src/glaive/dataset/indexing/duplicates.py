@@ -1,6 +1,6 @@
 """Find near duplicates among rows of a vector index; cluster vectors.
 
-Specification: "Codes" in ``docs/format/vector-indices.md``.
+Specification: "Codes" in ``docs/format/vector-codes.md``.
 """
 
 from __future__ import annotations

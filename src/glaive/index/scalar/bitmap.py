@@ -1,6 +1,6 @@
 """BITMAP and LABEL_LIST: the set of rows of each distinct value or list item.
 
-Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
+Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from glaive.index.segment import IndexFile, Keep, Segment, SegmentWriter, load_u
 from glaive.types import Int64s, items_of
 
 # --- The file of BITMAP and LABEL_LIST: keys, and the set of rows of each ---------------
-# Specification: "BITMAP" in ``docs/format/indices.md``.
+# Specification: "BITMAP" in ``docs/format/scalar-indices.md``.
 
 LOOKUP = "bitmap_page_lookup.lance"
 STATS = "lance:index_stats"
@@ -390,7 +390,7 @@ def write_keys(
 
 
 # --- BITMAP and LABEL_LIST, searched: read and join the sets of the keys that pass ------
-# Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
+# Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/scalar-indices.md``.
 
 
 class OpenedBitmap(ScalarIndex):

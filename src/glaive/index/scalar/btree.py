@@ -1,6 +1,6 @@
 """BTREE: all values with their rows, sorted by value, in pages; and the bounds of each page.
 
-Specification: "BTREE" in ``docs/format/indices.md``.
+Specification: "BTREE" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def _lookup_schema(kind: pa.DataType) -> pa.Schema:
 
 
 # --- BTREE, searched: read the pages that a condition needs, and test their values ------
-# Specification: "BTREE" in ``docs/format/indices.md``.
+# Specification: "BTREE" in ``docs/format/scalar-indices.md``.
 
 
 class PageSelection(NamedTuple):

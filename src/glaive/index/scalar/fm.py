@@ -1,6 +1,6 @@
 """FM: the Burrows-Wheeler transform of the texts of a column, for substring search.
 
-Specification: "FM" in ``docs/format/indices.md``.
+Specification: "FM indices" in ``docs/format/fm-indices.md``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from glaive.kernels.wavelet import (
 from glaive.types import Flags, Int64s, UInt8s, UInt64s, as_array, as_buffer
 
 # --- One partition of an FM index: the Burrows-Wheeler transform of concatenated texts --
-# Specification: "FM" in ``docs/format/indices.md``.
+# Specification: "FM indices" in ``docs/format/fm-indices.md``.
 
 SEPARATOR: Final = 0xFF
 """Follows each text; UTF-8 lacks this byte."""
@@ -263,7 +263,7 @@ def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
 
 
 # --- FM, built: join texts, sort their suffixes, and build a wavelet tree of the transform ---
-# Specification: "FM" in ``docs/format/indices.md``.
+# Specification: "FM indices" in ``docs/format/fm-indices.md``.
 
 _PARTITION_TEXTS: Final = 10_000
 _PARTITION_BYTES: Final = 1 << 22

@@ -1,6 +1,6 @@
 """JSON: a scalar index, such as BTREE, over one member of JSON documents.
 
-Specification: "JSON" in ``docs/format/indices.md``.
+Specification: "JSON" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from glaive.index.scalar.zones import MEMBER, OpenedBloomFilter
 from glaive.index.segment import Segment, SegmentWriter
 
 # --- Read the values of one member of JSON documents to build an index ------------------
-# Specification: "JSON" in ``docs/format/indices.md``.
+# Specification: "JSON" in ``docs/format/scalar-indices.md``.
 
 _FLOAT = 0x60
 """JSONB type of a floating-point number, in the first byte of its payload."""

@@ -1,6 +1,6 @@
 """MINHASHLSH: signatures of texts, and an index of the bands of signatures.
 
-Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+Specification: "MINHASHLSH indices" in ``docs/format/minhash-indices.md``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from glaive.kernels.hashing import Permutations, hash_ranges, sign
 from glaive.types import Float32s, Int64s, UInt16s, UInt32s, UInt64s, as_array, as_buffer
 
 # --- Parameters of MinHash indices, from users and from the manifest --------------------
-# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+# Specification: "Details" in ``docs/format/minhash-indices.md``.
 
 MAX_HASHES: Final = 4096
 MAX_BANDS: Final = 256
@@ -177,7 +177,7 @@ _ABSENT: Final = ("lance_tokenizer", "custom_stop_words")
 
 
 # --- MinHash signatures of texts, and the keys of their bands ---------------------------
-# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+# Specification: "Signatures" in ``docs/format/minhash-indices.md``.
 
 _SEED: Final = 42
 _SEPARATOR: Final = b"\x1f"
@@ -282,7 +282,7 @@ def _permutations(values: int) -> Permutations:
 
 
 # --- MINHASHLSH, searched: texts that share a band with a query, by distance ------------
-# Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+# Specification: "Searching" in ``docs/format/minhash-indices.md``.
 
 _BATCH_SIGNATURES: Final = 1 << 15
 _BATCH_BAND_ROWS: Final = 1 << 20

@@ -1,6 +1,6 @@
 """NGRAM: for each trigram, the set of rows that contain it.
 
-Specification: "NGRAM" in ``docs/format/indices.md``.
+Specification: "NGRAM" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from glaive.index.text.tokenizers import fold
 from glaive.types import Int64s, UInt8s, UInt32s, as_array
 
 # --- Trigrams of texts: three adjacent ASCII digits or letters, after folding, as numbers -------
-# Specification: "NGRAM" in ``docs/format/indices.md``.
+# Specification: "NGRAM" in ``docs/format/scalar-indices.md``.
 
 _SYMBOLS: Final = 37
 
@@ -126,7 +126,7 @@ def certain_trigrams(word: str) -> UInt32s:
 # Only plain characters count that are adjacent, and outside of groups, alternatives and
 # repetitions. An expression with an unknown construct yields an empty list.
 #
-# Specification: "NGRAM" in ``docs/format/indices.md``.
+# Specification: "NGRAM" in ``docs/format/scalar-indices.md``.
 
 _PIECE = re.compile(
     r"""
@@ -169,7 +169,7 @@ def required_words(pattern: str) -> list[str]:
 # Like pylance, glaive leaves equality and nulls to scans: the index may lack rows. A compaction may
 # move rows and leave indices as they are; the next compaction by pylance then loses these rows.
 #
-# Specification: "NGRAM" in ``docs/format/indices.md``.
+# Specification: "NGRAM" in ``docs/format/scalar-indices.md``.
 
 NULL_TOKEN = 0
 """The token of null rows."""

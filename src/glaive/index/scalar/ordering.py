@@ -1,6 +1,6 @@
 """The order of values in scalar indices: ascending, floats by total order, strings by bytes.
 
-Specification: "BTREE" in ``docs/format/indices.md``.
+Specification: "BTREE" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def hash_values(values: Any) -> UInt64s:
 
 
 # --- Smallest and largest values of zones; nulls and NaN are skipped --------------------
-# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+# Specification: "ZONEMAP" in ``docs/format/scalar-indices.md``.
 
 
 class _Part(NamedTuple):

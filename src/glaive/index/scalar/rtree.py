@@ -1,6 +1,6 @@
 """RTREE: bounding boxes of geometries in pages of neighbours, and a tree of page boxes.
 
-Specification: "RTREE" in ``docs/format/indices.md``.
+Specification: "RTREE indices" in ``docs/format/rtree-indices.md``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from glaive.io.failures import spilling
 from glaive.types import Flags
 
 # --- Bounding boxes of geometries, in the layouts of GeoArrow ---------------------------
-# Specification: "RTREE" in ``docs/format/indices.md``.
+# Specification: "Columns with an RTREE index" in ``docs/format/rtree-indices.md``.
 
 Boxes = NDArray[np.float64]
 """Shape ``(n, 4)``: lowest x and y, highest x and y."""
@@ -126,7 +126,7 @@ def _boxes_of_points(points: Any, starts: NDArray[np.int64], there: Flags) -> tu
 # glaive collects boxes in a temporary file, and sorts them by the position of their centres on a
 # curve over the bounds of all boxes.
 #
-# Specification: "RTREE" in ``docs/format/indices.md``.
+# Specification: "Files" in ``docs/format/rtree-indices.md``.
 
 BOXES: Final = "boxes"
 ROW: Final = "row"
@@ -265,7 +265,7 @@ def hilbert_order(boxes: Boxes, bounds: NDArray[np.float64]) -> NDArray[np.uint3
 # The boxes of the lowest pages are in memory, 40 bytes per 4,096 geometries. A search therefore
 # needs one read, of the pages that meet the box.
 #
-# Specification: "RTREE" in ``docs/format/indices.md``.
+# Specification: "Searching" in ``docs/format/rtree-indices.md``.
 
 ITEMS: Final = "num_items"
 _BOX, _ROW = "bbox", "id"

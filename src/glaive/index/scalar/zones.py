@@ -1,6 +1,6 @@
 """ZONEMAP and BLOOMFILTER: bounds or a Bloom filter per zone, a range of rows of a fragment.
 
-Specification: "Zones" in ``docs/format/indices.md``.
+Specification: "Zones" in ``docs/format/scalar-indices.md``.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def joined(tables: Sequence[pa.Table], files: Sequence[IndexFile]) -> pa.Table:
 
 
 # --- ZONEMAP, searched: skip zones by their bounds --------------------------------------
-# Specification: "ZONEMAP" in ``docs/format/indices.md``.
+# Specification: "ZONEMAP" in ``docs/format/scalar-indices.md``.
 
 
 class OpenedZoneMap(OpenedZones):
@@ -578,7 +578,7 @@ def _encoded(bounds: Any, kind: Any) -> Any:
 
 
 # --- BLOOMFILTER: a Bloom filter per zone of rows ---------------------------------------
-# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+# Specification: "BLOOMFILTER" in ``docs/format/scalar-indices.md``.
 
 MEMBER = b"glaive.member"
 """Metadata key of a field that is a member of JSON documents instead of a column."""
@@ -658,7 +658,7 @@ class FilterBuilder:
 
 
 # --- BLOOMFILTER, searched: skip zones whose filter lacks the values --------------------
-# Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+# Specification: "BLOOMFILTER" in ``docs/format/scalar-indices.md``.
 
 _RESIDENT_BYTES = 1 << 26
 """Maximum size of a file whose filters are read when it is opened."""

@@ -1,6 +1,6 @@
 """Base tokenizers: cut texts into tokens, before any filter.
 
-Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def base_tokenizer_of(params: TextParams) -> BaseTokenizer:
 # --- Upper and lower case of single letters, as in Unicode 17 ---------------------------
 # Python's own tables may be older, and ``str.lower`` depends on neighbouring letters.
 #
-# Specification: "Filters" in ``docs/format/text-indices.md``.
+# Specification: "Filters" in ``docs/format/text-tokenizers.md``.
 
 _LATER: Final = {
     0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3,
@@ -152,7 +152,7 @@ def is_small(character: str) -> bool:
 
 
 # --- Sets of characters of tokens -------------------------------------------------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 _SPACES: Final = b"\t\n\f\r "
 
@@ -203,7 +203,7 @@ def _frozen(ranges: Int64s) -> UInt8s:
 # For tokenizers with too many rules for a kernel: a kernel cuts texts into runs, and Python code
 # cuts each distinct run of a batch.
 #
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 class RunPieces(NamedTuple):
@@ -303,7 +303,7 @@ def _in_bytes(text: str, bounds: Sequence[tuple[int, int]]) -> list[tuple[int, i
 
 
 # --- ``code``: identifiers of programs; optionally their parts and operators ------------
-# Specification: "Code" in ``docs/format/text-indices.md``.
+# Specification: "Code" in ``docs/format/text-tokenizers.md``.
 
 _SIGNS: Final = "!%&*+-/:<=>?^|~"
 _LONG_OPERATORS: Final = (
@@ -369,7 +369,7 @@ class Code(BaseTokenizer):
 
 
 # --- ``icu`` and ``icu/split``: words by the rules and dictionaries of Unicode ----------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 _COLONS: Final = re.compile("[:\ufe55\uff1a]")
 """ICU joins the words around colons; Lance separates them."""
@@ -465,7 +465,7 @@ def _words(segment: str, at: int, start: int, stop: int) -> list[tuple[int, int]
 
 
 # --- ``jieba``: Chinese words of a dictionary, and the words within them ----------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 @base_tokenizer("jieba")
@@ -550,7 +550,7 @@ def dictionary(name: str = "default", home: str | None = None) -> Any:
 
 
 # --- ``simple``: words are runs of letters and numbers ----------------------------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 @base_tokenizer("simple")
@@ -563,7 +563,7 @@ class Simple(BaseTokenizer):
 
 
 # --- ``whitespace``: words are separated by ASCII white space ---------------------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 @base_tokenizer("whitespace")
@@ -576,7 +576,7 @@ class Whitespace(BaseTokenizer):
 
 
 # --- ``raw``: a text is one token -------------------------------------------------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 @base_tokenizer("raw")
@@ -592,7 +592,7 @@ class Raw(BaseTokenizer):
 
 
 # --- ``ngram``: all short runs of adjacent characters, including white space ------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 _ALLOWED_LENGTHS = 64
 """Number of n-gram lengths that is allowed for texts of any size."""

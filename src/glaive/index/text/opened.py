@@ -1,6 +1,6 @@
 """Search a segment of a full-text index.
 
-Specification: "Searching" in ``docs/format/text-indices.md``.
+Specification: "Searching" in ``docs/format/text-search.md``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from glaive.kernels.text_search import (
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 # --- BM25: weights of a token in a document, and of the token in a query -----------------
-# Specification: "Scores" in ``docs/format/text-indices.md``.
+# Specification: "Scores" in ``docs/format/text-search.md``.
 
 _K1: Final = np.float32(1.2)
 _B: Final = np.float32(0.75)

@@ -1,6 +1,6 @@
 """Posting lists: the documents of a token with frequencies, in blocks.
 
-Specification: "Postings" in ``docs/format/text-indices.md``.
+Specification: "Postings" in ``docs/format/text-postings.md``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from glaive.kernels.text_search import decode_lists, decode_positions
 from glaive.types import MAX_OFFSET, Float32s, Int64s, UInt8s, UInt32s, as_array, as_buffer
 
 # --- Bit-packed blocks of 128 or 256 integers in 4 or 8 lanes ---------------------------
-# Specification: "Numbers" in ``docs/format/text-indices.md``.
+# Specification: "Numbers" in ``docs/format/text-postings.md``.
 
 LANE: Final = 32
 """Integers of a lane in a block."""
@@ -80,7 +80,7 @@ def pack(values: Int64s, bits: Int64s, data: UInt8s, starts: Int64s, lanes: int)
 # --- Varints (LEB128): seven bits per byte, lowest first --------------------------------
 # The upper bit is set on all bytes except the last.
 #
-# Specification: "Numbers" in ``docs/format/text-indices.md``.
+# Specification: "Numbers" in ``docs/format/text-postings.md``.
 
 
 def varint_sizes(values: Int64s) -> Int64s:
@@ -322,7 +322,7 @@ def lists_array(starts: Int64s, values: Any, kind: pa.DataType) -> pa.Array:
 
 
 # --- Positions of tokens in documents: integers of all documents of a block, packed -----
-# Specification: "Positions" in ``docs/format/text-indices.md``.
+# Specification: "Positions" in ``docs/format/text-postings.md``.
 
 GROUP: Final = 128
 _LANES = 4
@@ -502,7 +502,7 @@ def _check_positions(condition: object, found: str, where: object) -> None:
 
 
 # --- Impacts: the best pairs of frequency and length per block, which bound scores ------
-# Specification: "Impacts" in ``docs/format/text-indices.md``.
+# Specification: "Impacts" in ``docs/format/text-postings.md``.
 
 _GROUP = 32
 """Blocks of a group."""
@@ -610,7 +610,7 @@ def _encode(pairs: _Pairs, last: Int64s) -> Elements:
 
 
 # --- BM25 scores of documents for a token, and the best score of each block -------------
-# Specification: "Scores" in ``docs/format/text-indices.md``.
+# Specification: "Scores" in ``docs/format/text-search.md``.
 
 _K1 = np.float32(1.2)
 _B = np.float32(0.75)
@@ -658,7 +658,7 @@ def length_codes(lengths: Int64s) -> Int64s:
 
 
 # --- Posting lists as columns of a file: blocks, scores, impacts and positions ----------
-# Specification: "Postings" in ``docs/format/text-indices.md``.
+# Specification: "Postings" in ``docs/format/text-postings.md``.
 
 _LISTS = pa.list_(pa.large_binary())
 
@@ -721,7 +721,7 @@ def document_position_columns(positions: Int64s, postings: Postings) -> dict[str
 
 
 # --- Read and check posting lists and positions, some lists at a time -------------------
-# Specification: "Postings", "Positions" in ``docs/format/text-indices.md``.
+# Specification: "Postings", "Positions" in ``docs/format/text-postings.md``.
 
 _DOCUMENT_COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT))
 _POSTING_COLUMNS: Final = frozenset(("_posting", "_length", "_max_score", "_impacts"))

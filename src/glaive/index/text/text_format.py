@@ -21,7 +21,7 @@ from glaive.index.segment import IndexFile
 from glaive.options import SWITCH, Kind, UnfitError, integer, kinds_of, one_of, option
 
 # --- Parameters that users choose: tokenizers, filters, and storage of postings ---------
-# Specification: "Parameters" in ``docs/format/text-indices.md``.
+# Specification: "Parameters" in ``docs/format/text-tokenizers.md``.
 
 LANGUAGES: Final = (
     "Arabic", "Danish", "Dutch", "English", "Finnish", "French", "German", "Greek", "Hungarian",
@@ -225,7 +225,7 @@ def _corrupt(found: str, where: object) -> CorruptFileError:
 
 
 # --- Encoding of the postings, from the metadata of files -------------------------------
-# Specification: "Files" in ``docs/format/text-indices.md``.
+# Specification: "Metadata" in ``docs/format/text-indices.md``.
 
 _SIZES = (128, 256)
 

@@ -1,6 +1,6 @@
 """Turn texts into tokens: base tokenizer, filters, and numbers of distinct tokens.
 
-Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from glaive.types import Int64s, UInt32s, as_array
 # --- Stop words: words that are too frequent to index -----------------------------------
 # The folder ``words`` has a file per language, with words separated by white space.
 #
-# Specification: "Filters" in ``docs/format/text-indices.md``.
+# Specification: "Filters" in ``docs/format/text-tokenizers.md``.
 
 
 @cache
@@ -52,7 +52,7 @@ def stop_words(language: str) -> frozenset[str]:
 # --- Filter tokens, each distinct token once --------------------------------------------
 # Drop if too long, lower-case, stem, drop if a stop word, fold to ASCII: in this order.
 #
-# Specification: "Filters" in ``docs/format/text-indices.md``.
+# Specification: "Filters" in ``docs/format/text-tokenizers.md``.
 
 _LETTERS: Final = {
     "æ": "ae", "Æ": "AE", "ð": "d", "Ð": "D", "ø": "o", "Ø": "O", "þ": "th", "Þ": "TH",
@@ -187,7 +187,7 @@ def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
 
 
 # --- Number the distinct tokens of many texts: Python handles each token once -----------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 class TokenChain:
@@ -321,7 +321,7 @@ class TokenNumbers:
 
 
 # --- Values of JSON documents, with their paths, row by row -----------------------------
-# Specification: "JSON columns" in ``docs/format/text-indices.md``.
+# Specification: "JSON columns" in ``docs/format/text-tokenizers.md``.
 
 
 class JsonValue(NamedTuple):
@@ -432,7 +432,7 @@ def _no_document(text: str, expected: str) -> CorruptFileError:
 # --- Tokens of JSON: ``path,type,value``; strings are cut and filtered like texts -------
 # Documents are read row by row.
 #
-# Specification: "JSON columns" in ``docs/format/text-indices.md``.
+# Specification: "JSON columns" in ``docs/format/text-tokenizers.md``.
 
 _KINDS = ("str", "number", "bool", "null")
 
@@ -556,7 +556,7 @@ class Tokenizer:
 
 
 # --- Tokenize a query for callers who lack an index -------------------------------------
-# Specification: "Tokenizers" in ``docs/format/text-indices.md``.
+# Specification: "Tokenizers" in ``docs/format/text-tokenizers.md``.
 
 
 @dataclass(frozen=True, slots=True)

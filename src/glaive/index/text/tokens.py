@@ -1,6 +1,6 @@
 """Tokens and their numbers: sorted byte strings.
 
-Specification: "Token sets" in ``docs/format/text-indices.md``.
+Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from glaive.index.segment import IndexFile
 from glaive.types import Flags, Int64s, UInt8s, as_array
 
 # --- Constants of token sets stored as a finite-state transducer (FST) ------------------
-# Specification: "Token sets" in ``docs/format/text-indices.md``.
+# Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 
 VERSION: Final = 3
 HEADER: Final = 16
@@ -47,7 +47,7 @@ CODE_OF: Final = _codes()
 
 
 # --- Look up one token in an FST: a step per letter -------------------------------------
-# Specification: "Token sets" in ``docs/format/text-indices.md``.
+# Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 
 _LETTERS = COMMON.tolist()
 _MAX_WIDTH = 8
@@ -180,7 +180,7 @@ class Fst:
 
 
 # --- Read all tokens of an FST, level by level ------------------------------------------
-# Specification: "Token sets" in ``docs/format/text-indices.md``.
+# Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 
 _SMALL_FILE_NODES, _NODES_PER_BYTE = 1 << 22, 64
 _SMALL_FILE_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
@@ -376,7 +376,7 @@ def _check(good: object, found: str, where: object) -> None:
 
 
 # --- CRC-32C, the checksum at the end of a token set ------------------------------------
-# Specification: "Token sets" in ``docs/format/text-indices.md``.
+# Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 
 _ONES = 0xFFFF_FFFF
 
@@ -402,7 +402,7 @@ def masked_crc32c(data: UInt8s) -> int:
 #
 # The FST is fast to write, but larger than a minimal one: equal suffixes repeat. Readers accept it.
 #
-# Specification: "Token sets" in ``docs/format/text-indices.md``.
+# Specification: "Token sets" in ``docs/format/text-token-sets.md``.
 
 
 class _Tree(NamedTuple):
@@ -743,7 +743,7 @@ def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:
 # --- Find tokens within a few edits of another token ------------------------------------
 # An edit inserts, deletes or replaces a character.
 #
-# Specification: "Searching" in ``docs/format/text-indices.md``.
+# Specification: "Fuzzy queries" in ``docs/format/text-search.md``.
 
 _FIRST_TOKENS, _MAX_BATCH_TOKENS = 1 << 10, 1 << 15
 """Tokens to compare at a time: few at first, because these often suffice."""

@@ -1,6 +1,6 @@
 """Coders: turn a vector into what a vector index stores for it, the vector itself or a code.
 
-Specification: "Codes" in ``docs/format/vector-indices.md``.
+Specification: "Codes" in ``docs/format/vector-codes.md``.
 """
 
 from __future__ import annotations
@@ -486,7 +486,7 @@ def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Ar
 
 
 # --- Vectors stored as they are ---------------------------------------------------------
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 
 class PlainCoder(Coder):
@@ -525,7 +525,7 @@ class PlainCoder(Coder):
 
 
 # --- Scalar quantisation: one byte for each number of a vector, within common bounds ----
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 _LEVELS = 255
 _LARGEST = float(np.finfo(np.float32).max)
@@ -597,7 +597,7 @@ class ScalarCoder(Coder):
 
 
 # --- Product quantisation: cut vectors into parts, and encode each part with its codebook ---
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 
 def train_codebook(
@@ -724,7 +724,7 @@ def _packed_halves(codes: UInt8s) -> UInt8s:
 
 
 # --- Extended RaBitQ codes: 1 to 8 bits in addition to the sign, in blocks of 64 dimensions -
-# Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
+# Specification: "Storage of other bits" in ``docs/format/rabitq.md``.
 
 _BLOCK = 64
 
@@ -791,7 +791,7 @@ def _top_plane(bits: UInt8s) -> UInt8s:
 
 
 # --- RaBitQ: signs of a rotated residual, and optionally more bits of its numbers -------
-# Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
+# Specification: "RaBitQ" in ``docs/format/rabitq.md``.
 
 EXTRA: Final = "__blocked_ex_codes"
 _FACTORS: Final = ("__add_factors", "__scale_factors", "__error_factors")

@@ -1,6 +1,6 @@
 """Read the codes of a partition, and compare them with a query, for every kind of codes.
 
-Specification: "Codes" in ``docs/format/vector-indices.md``.
+Specification: "Codes" in ``docs/format/vector-codes.md``.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def float_column(rows: pa.Table, name: str, storage: Storage) -> Float32s:
 
 
 # --- Plain vectors as codes, and vectors of one byte per element ------------------------
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 _LEVELS = 255
 _LARGEST = float(np.finfo(np.float32).max)
@@ -321,7 +321,7 @@ class ScalarCodes(Codes):
 # and row, and the last term is kept with the row. ``q`` and ``c`` are measured from the mean of all
 # centroids, so that numbers stay small and exact.
 #
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 _HALF: Final = 16
 """Entries of a codebook for 4-bit codes."""
@@ -457,7 +457,7 @@ class ProductCodes(Codes):
 # glaive decodes codes to one number per element when it reads a partition. Comparing a row is then
 # one product with the rotated query, whatever the number of bits.
 #
-# Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
+# Specification: "Distances" in ``docs/format/rabitq.md``.
 
 EXTENDED: Final = "__blocked_ex_codes"
 _ADD, _SCALE = "__add_factors", "__scale_factors"

@@ -1,6 +1,6 @@
 """The file with the codes of a vector index: ``auxiliary.idx``.
 
-Specification: "Codes" in ``docs/format/vector-indices.md``.
+Specification: "Codes" in ``docs/format/vector-codes.md``.
 """
 
 from __future__ import annotations
@@ -365,7 +365,8 @@ def read_partitions(file: IndexFile) -> Partitions:
 # rows of the partition comes first, then byte 1, and so on. RaBitQ bits may be *packed*: 32 rows
 # side by side, so that a search looks up 32 nibbles at a time.
 #
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``,
+# "Storage of first bits" in ``docs/format/rabitq.md``.
 
 Codes = UInt8s
 """The bytes of a partition, of shape ``(rows, width)`` in every layout."""
@@ -572,7 +573,8 @@ def _parsed(text: str, key: str, file: IndexFile) -> Any:
 
 
 # --- Tensors of vector indices: centroids, codebooks, rotations -------------------------
-# Specification: "Partitions" and "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Partitions" in ``docs/format/vector-indices.md``,
+# "Codes" in ``docs/format/vector-codes.md``.
 
 _TYPES: Final = {
     index_pb2.Tensor.FLOAT16: "<f2",
@@ -634,7 +636,7 @@ def stored_tensor(file: IndexFile, position: int, part: str) -> NDArray[Any]:
 
 
 # --- Read what decodes codes: codebook, bounds, integers ---------------------------------
-# Specification: "Codes" in ``docs/format/vector-indices.md``.
+# Specification: "Codes" in ``docs/format/vector-codes.md``.
 
 _FLOATS = {
     index_pb2.Tensor.FLOAT16: np.float16,
@@ -719,7 +721,7 @@ def _wrong(storage: Storage, key: str, stored: object) -> CorruptFileError:
 
 
 # --- The rotation of RaBitQ: a stored matrix, or signs and Walsh-Hadamard transforms ----
-# Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
+# Specification: "Rotation" in ``docs/format/rabitq.md``.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """A scan that returns the rows whose texts are most like a text.
 
-Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+Specification: "Searching" in ``docs/format/minhash-indices.md``.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> tabl
 # --- Indices of columns whose values a merge has put into other files -------------------
 # A merge lists the files of all fragments, but not the columns with changed values.
 #
-# Specification: "Building the manifest" in ``docs/format/transactions.md``.
+# Specification: "Building the manifest" in ``docs/format/building-the-manifest.md``.
 
 Entry = table_pb2.IndexMetadata
 
