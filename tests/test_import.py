@@ -278,3 +278,44 @@ def test_modules_of_pyarrow_that_pylance_imports_are_imported_when_they_are_used
     for first in ("import pyarrow as pa, glaive", "import glaive; glaive.LanceDataset"):
         code = f"{first}; import pyarrow as pa; print(pa.dataset.dataset(pa.table({{'a': [1]}}))"
         assert run(f"{code}.count_rows(), hasattr(pa, 'no_such_name'), pa.fs.FileType.File.name)")
+
+
+WITHOUT_PANDAS = (
+    "d.to_table(filter='n > 5')",
+    "d.to_table(filter='n % 97 = 3 and f * 2 > 0.5')",
+    "d.to_table(filter=\"at > timestamp '1970-01-01 00:00:05'\")",
+    "d.to_table(filter='array_has(l, 3)')",
+    "d.to_table({'a': 'n * 2', 'b': 'upper(t)'})",
+    "d.update({'n': 'n + 1'}, where='n % 97 = 3')",
+    "d.delete('n in (1, 2)')",
+    "d.merge_insert('n').when_matched_update_all().execute(d.to_table(limit=5))",
+    "glaive.write_dataset(d.to_table(limit=5), d.uri, mode='append')",
+    "glaive.dataset(d.uri).optimize.compact_files()",
+    "glaive.dataset(d.uri).create_scalar_index('n', 'BTREE')",
+)
+"""Calls for which glaive leaves pandas alone, although pyarrow imports it for many of its own."""
+
+
+def test_filters_and_changes_do_not_import_pandas(tmp_path: object) -> None:
+    pytest.importorskip("pandas")
+    numbers = range(2000)
+    table = pa.table(
+        {
+            "n": numbers,
+            "f": [n / 7 for n in numbers],
+            "at": pa.array([n * 10**6 for n in numbers], pa.timestamp("us")),
+            "l": [[n, 3] for n in numbers],
+            "t": [f"word {n % 7}" for n in numbers],
+        }
+    )
+    glaive.write_dataset(table, f"{tmp_path}/t", max_rows_per_file=700)
+    code = f"""
+import sys, glaive
+d = glaive.dataset({f"{tmp_path}/t"!r})
+for call in {WITHOUT_PANDAS!r}:
+    exec(call)
+    if "pandas" in sys.modules:
+        print(call)
+        break
+"""
+    assert run(code) == ""

@@ -13,7 +13,7 @@ import pytest
 import glaive
 from glaive import ColumnOrdering
 from glaive.errors import UnsupportedFeatureError
-from glaive.scan.run.compare import sort_keys, sorted_rows
+from glaive.scan.run.compare import sorted_rows
 
 SIZE = 3
 ITEMS: dict[str, Any] = {
@@ -61,20 +61,10 @@ def test_the_order_is_that_of_their_items_in_turn(name: str, nulls: str) -> None
                 assert sorted_rows([part], [how]).tolist() == wanted.tolist()
 
 
-def test_lists_of_many_numbers_are_one_key(tmp_path: Path) -> None:
-    """Each item was a key of its own: a file of some kilobytes took minutes, and gigabytes."""
-    size = 1 << 18
-    values = np.zeros((4, size), np.uint8)
-    values[[0, 2], -1] = 2, 1
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), size)
-    assert len(sort_keys(lists, ColumnOrdering("v"))) == 1
-    dataset = glaive.write_dataset(pa.table({"id": range(4), "v": lists}), tmp_path)
-    assert dataset.to_table(["id"], order_by=["v"])["id"].to_pylist() == [1, 3, 2, 0]
-
-
-def test_lists_of_many_other_items_have_no_order(tmp_path: Path) -> None:
-    items = pa.nulls(10_000, pa.decimal128(5, 0))
-    lists = pa.FixedSizeListArray.from_arrays(items, 5000)
+@pytest.mark.parametrize("kind", [pa.decimal128(5, 0), pa.uint8()])
+def test_lists_of_many_items_have_no_order(kind: pa.DataType, tmp_path: Path) -> None:
+    """Each item is a key of its own: a file of some kilobytes would take minutes and gigabytes."""
+    lists = pa.FixedSizeListArray.from_arrays(pa.nulls(10_000, kind), 5000)
     dataset = glaive.write_dataset(pa.table({"v": lists}), tmp_path)
     with pytest.raises(UnsupportedFeatureError, match="'v' has lists of 5,000 items of type"):
         dataset.to_table(order_by=["v"])

@@ -17,7 +17,7 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
     flags_of,
-    integer_array,
+    number_array,
     pack_flags,
     spread,
     spread_equal,
@@ -467,7 +467,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
     repeats = bits == 32 and len(positions) > block.count
     if repeats and int(np.diff(ends)[positions].sum(dtype=np.int64)) > MAX_OFFSET:
         array, bits = array.cast(pa.large_binary()), 64
-    taken = pc.take(array, integer_array(positions), boundscheck=False)
+    taken = pc.take(array, number_array(positions), boundscheck=False)
     _, into, values = taken.buffers()
     if into is None:
         into = pa.py_buffer(bytes(bits // 8))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import (
     NUMPY_TYPES,
     flags_of,
-    integer_array,
     inverse_permutation,
+    number_array,
     pack_flags,
     with_parts,
 )
@@ -393,7 +393,7 @@ def array_part(array: Any, start: int, stop: int) -> Any:
     first, last = int(ends[0]), int(ends[-1])
     validity = None
     if part.null_count:
-        validity = pack_flags(part.is_valid().to_numpy(zero_copy_only=False))
+        validity = pack_flags(as_numpy(part.is_valid()))
     buffers = [validity, as_buffer(ends - first), data.slice(first, last - first)]
     return pa.Array.from_buffers(part.type, len(part), buffers, part.null_count)
 
@@ -598,7 +598,7 @@ def _listed_items(column: Any) -> int:
 
 def _indices(positions: Int64s) -> Any:
     missing = positions < 0
-    return pa.array(positions, mask=missing) if missing.any() else integer_array(positions)
+    return pa.array(positions, mask=missing) if missing.any() else number_array(positions)
 
 
 def _gather(column: Any, positions: Int64s) -> Any:
@@ -616,7 +616,7 @@ def _gather(column: Any, positions: Int64s) -> Any:
     joined = concat_arrays(arrays)
     if bool((np.diff(order) > 0).all()):
         return joined
-    return joined.take(integer_array(inverse_permutation(order)))
+    return joined.take(number_array(inverse_permutation(order)))
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
@@ -927,7 +927,7 @@ def _lengths_of_views(array: Any) -> Int64s:
     views = np.frombuffer(array.buffers()[1] or b"", np.dtype("<i4")).reshape(-1, _VIEW_BYTES // 4)
     lengths: Int64s = views[array.offset : array.offset + count, 0].astype(np.int64)
     if array.null_count:
-        lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        lengths[as_numpy(array.is_null())] = 0
     return lengths + _VIEW_BYTES
 
 

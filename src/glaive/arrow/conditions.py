@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import known_true, pack_flags, with_parts
+from glaive.arrow.blocks import flag_array, known_true, with_parts
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.types import Flags, items_of
@@ -166,7 +167,7 @@ def doubles_of(array: Any) -> Any:
     numbers = numbers / 10.0**scale if scale >= 0 else numbers * 10.0**-scale
     mask: Flags | None = None
     if array.null_count:
-        mask = array.is_null().to_numpy(zero_copy_only=False)
+        mask = as_numpy(array.is_null())
     return pa.array(numbers, mask=mask)
 
 
@@ -249,7 +250,7 @@ class _Maskable:
         if pa.types.is_dictionary(values.type):
             result: pa.BooleanArray = self._dictionary_mask(values)
         elif pa.types.is_null(values.type) and not isinstance(self, IsNull):
-            result = _booleans(np.zeros(len(values), np.bool_))
+            result = flag_array(np.zeros(len(values), np.bool_))
         else:
             result = self._plain_mask(values)
         return result
@@ -306,7 +307,7 @@ class InRange(_Maskable):
         if self.high is not None:
             high = float_order(_words(_array_of(self.high)))
             flags &= keys <= high if self.high_included else keys < high
-        return pc.and_(_booleans(flags), pc.is_valid(array))
+        return pc.and_(flag_array(flags), pc.is_valid(array))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -326,7 +327,7 @@ class IsOneOf(_Maskable):
         values: Any = self.values
         _check_types(array, values)
         if self.negated and values.null_count:
-            return _booleans(np.zeros(len(array), np.bool_))
+            return flag_array(np.zeros(len(array), np.bool_))
         valid = pc.is_valid(array)
         if pa.types.is_floating(array.type):
             # By their bits; bits under a null are arbitrary.
@@ -424,7 +425,3 @@ def _words(array: Any) -> NDArray[Any]:
     width = array.type.bit_width // 8
     values = array.buffers()[1]
     return items_of(values, f"<i{width}", len(array), array.offset * width)
-
-
-def _booleans(flags: Flags) -> Any:
-    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import batch_parts
+from glaive.arrow.chunked import as_numpy, batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.monitoring import current_line, note_rows
 from glaive.dataset.scanner import Scanner
@@ -613,9 +613,9 @@ class UpdateTask:
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scanner.to_batches():
-                updated.add(batch.column(ROW_ADDRESS).to_numpy())
+                updated.add(as_numpy(batch.column(ROW_ADDRESS)))
                 if stable:
-                    ids.add(batch.column(ROW_ID).to_numpy())
+                    ids.add(as_numpy(batch.column(ROW_ID)))
                 yield from batch_parts(change, batch)
 
         options = WriteOptions(mode="append", data_storage_version=self.data_storage_version)

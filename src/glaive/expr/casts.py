@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.chunked import concat_arrays, decode_dictionary, dictionary_encoded, too_large
-from glaive.arrow.conditions import doubles_of
+from glaive.arrow.blocks import known_true
+from glaive.arrow.chunked import (
+    as_numpy,
+    concat_arrays,
+    decode_dictionary,
+    dictionary_encoded,
+    too_large,
+)
+from glaive.arrow.conditions import doubles_of, scalar
 from glaive.arrow.extensions import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import PER_SECOND, TIME_UNITS, is_list, is_string, type_text
@@ -66,7 +73,7 @@ def read_texts(text: Any, kind: Any) -> Any:
     if name not in _RARE:
         return found
     rare = pc.and_(pc.is_null(found), pc.match_substring_regex(text, _RARE[name]))
-    rare = pc.fill_null(rare, False)
+    rare = known_true(rare)
     if not rare.true_count:
         return found
     from glaive.expr.functions.library import engine_cast
@@ -76,14 +83,14 @@ def read_texts(text: Any, kind: Any) -> Any:
 
 def _matching(text: Any, pattern: str) -> Any:
     """Return the strings that match a pattern; null for the others."""
-    return pc.if_else(pc.match_substring_regex(text, pattern), text, None)
+    return pc.if_else(pc.match_substring_regex(text, pattern), text, scalar(None, text.type))
 
 
 def fitting(values: Any, low: Any, high: Any) -> Any:
     """Return numbers from ``low`` to ``high``; null for the others."""
-    bounds = [pa.scalar(bound, values.type) for bound in (low, high)]
+    bounds = [scalar(bound, values.type) for bound in (low, high)]
     inside = pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
-    return pc.if_else(inside, values, None)
+    return pc.if_else(inside, values, scalar(None, values.type))
 
 
 def integer_range(kind: Any) -> tuple[int, int]:
@@ -150,7 +157,7 @@ def _instants(text: Any) -> tuple[Any, Any, Any]:
     seconds = pc.utf8_slice_codeunits(usual, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
     rest = pc.utf8_slice_codeunits(usual, 19)
     if not pc.sum(pc.binary_length(rest)).as_py():
-        return seconds, pa.scalar(0, pa.int64()), rest
+        return seconds, scalar(0, pa.int64()), rest
     zones = pc.replace_substring_regex(rest, r"^\.[0-9]+", "")
     ahead = map_distinct(pa.int64(), _offset_seconds, zones)
     return pc.subtract(seconds, ahead), _fraction(rest), zones
@@ -181,8 +188,8 @@ def _timestamps(text: Any, kind: Any) -> Any:
         seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
     per = PER_SECOND[kind.unit]
     maximum = 2**63 // per - 1
-    ticks = pc.multiply(fitting(seconds, -maximum, maximum), per)
-    return pc.add(ticks, pc.divide(nanos, 10**9 // per)).cast(kind)
+    ticks = pc.multiply(fitting(seconds, -maximum, maximum), scalar(per, pa.int64()))
+    return pc.add(ticks, pc.divide(nanos, scalar(10**9 // per, pa.int64()))).cast(kind)
 
 
 def _times(text: Any, kind: Any) -> Any:
@@ -199,7 +206,7 @@ def _times(text: Any, kind: Any) -> Any:
 
 
 def _text(text: str) -> Any:
-    return pa.scalar(text, pa.large_string())
+    return scalar(text, pa.large_string())
 
 
 _READERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -303,7 +310,7 @@ def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
     per = PER_SECOND[unit]
     if per == 1:
         return raw, _text("")
-    ticks = raw.fill_null(0).to_numpy(zero_copy_only=False)
+    ticks = as_numpy(raw.fill_null(0))
     seconds, rest = np.divmod(ticks, per)
     fraction: Any = _text("")
     if rest.any():
@@ -311,7 +318,7 @@ def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
         short = pc.replace_substring_regex(digits, "(?:000)+$", "")
         point = pc.if_else(pa.array(rest != 0), _text("."), _text(""))
         fraction = _joined(point, short)
-    return pa.array(seconds, mask=raw.is_null().to_numpy(zero_copy_only=False)), fraction
+    return pa.array(seconds, mask=as_numpy(raw.is_null())), fraction
 
 
 def _zone_text(ahead: int) -> str:
@@ -338,7 +345,7 @@ def _float_texts(array: Any) -> Any:
     large = pc.and_(
         pc.greater_equal(size, 1e10), pc.less(size, 1e16 if wide else float(np.float32(1e13)))
     )
-    large = pc.fill_null(pc.and_(large, pc.invert(whole)), False)
+    large = known_true(pc.and_(large, pc.invert(whole)))
     if large.true_count:
         digits = _as_text(texts.filter(large).cast(pa.decimal128(38, 8)))
         digits = pc.replace_substring_regex(digits, r"(\.[0-9]+?)0+$", r"\1")
@@ -523,7 +530,7 @@ def _from_float(array: Any, kind: Any) -> Any:
 def _float_to_decimal(array: Any, kind: Any) -> Any:
     """Multiply by the power of ten, round half away from zero, and build decimals from words."""
     scale, maximum = kind.scale, 10**kind.precision - 1
-    numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    numbers: Any = as_numpy(array.fill_null(0)).astype(np.float64)
     with np.errstate(all="ignore"):
         scaled = numbers * float(10**scale) if scale >= 0 else numbers / 10**-scale
         whole = np.trunc(scaled)
@@ -546,16 +553,16 @@ def _float_to_decimal(array: Any, kind: Any) -> Any:
 
 def _wide(array: Any) -> Any:
     if array.type.bit_width == 16:
-        numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float32)
-        mask = array.is_null().to_numpy(zero_copy_only=False)
+        numbers = as_numpy(array.fill_null(0)).astype(np.float32)
+        mask = as_numpy(array.is_null())
         return pa.array(numbers, pa.float32(), mask=mask)
     return array
 
 
 def _half_casts(array: Any) -> Any:
-    mask = array.is_null().to_numpy(zero_copy_only=False)
+    mask = as_numpy(array.is_null())
     with np.errstate(over="ignore"):
-        numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float16)
+        numbers = as_numpy(array.fill_null(0)).astype(np.float16)
     return pa.array(numbers, pa.float16(), mask=mask)
 
 
@@ -641,7 +648,7 @@ def _list_to_text(array: Any) -> Any:
     if types.is_binary(items.type) or types.is_large_binary(items.type):
         items = map_rows(pa.large_string(), bytes.hex, items)
     item_texts = pc.fill_null(cast(items, pa.large_string()), "")
-    sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    sizes = as_numpy(pc.fill_null(pc.list_value_length(array), 0))
     strings = bracketed(item_texts, sizes, ", ")
     return pc.if_else(array.is_valid(), strings, pa.scalar(None, pa.large_string()))
 

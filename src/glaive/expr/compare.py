@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow import compute as pc
-from glaive.arrow.blocks import integer_array, slice_bits
+from glaive.arrow.blocks import number_array, slice_bits
 from glaive.arrow.chunked import as_numpy, row_bytes
 from glaive.arrow.conditions import FALSE, IsOneOf, comparable_decimals, float_order
 from glaive.errors import FilterError
@@ -101,15 +101,15 @@ def _plain_array(array: Any) -> Any:
 
 def _ordered(array: Any) -> Any:
     words: Any = array.view(_WORDS[array.type.bit_width])
-    keys = float_order(words.fill_null(0).to_numpy(zero_copy_only=False))
-    mask = words.is_null().to_numpy(zero_copy_only=False) if words.null_count else None
+    keys = float_order(as_numpy(words.fill_null(0)))
+    mask = as_numpy(words.is_null()) if words.null_count else None
     return pa.array(keys, mask=mask)
 
 
 def floats_of(ordered: Any, kind: Any) -> Any:
     """Convert ordered integers back to floats; see :func:`comparable`."""
-    bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
-    nulls = ordered.is_null().to_numpy(zero_copy_only=False)
+    bits = float_order(as_numpy(pc.fill_null(ordered, 0)))
+    nulls = as_numpy(ordered.is_null())
     return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
 
 
@@ -188,11 +188,11 @@ def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.
             return equal
         right = right.take(pa.array(rows))
     flags = pc.fill_null(compare("=", left, right), FALSE)
-    return np.asarray(flags.to_numpy(zero_copy_only=False))
+    return np.asarray(as_numpy(flags))
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:
-    flags: NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    flags: NDArray[np.bool_] = as_numpy(pc.is_valid(array))
     return flags
 
 
@@ -202,7 +202,7 @@ def list_spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         size = array.type.list_size
         starts = (np.arange(len(array), dtype=np.int64) + array.offset) * size
         return starts, np.full(len(array), size, np.int64)
-    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = as_numpy(array.offsets).astype(np.int64)
     return offsets[:-1], np.diff(offsets)
 
 
@@ -347,6 +347,6 @@ def prefiltered(strings: Any, word: str, test: Any) -> Any:
         return test(strings)
     flags = np.zeros(len(strings), np.bool_)
     if len(rows):
-        flags[rows] = as_numpy(test(strings.take(integer_array(rows))))
+        flags[rows] = as_numpy(test(strings.take(number_array(rows))))
     nulls = as_numpy(strings.is_null()) if strings.null_count else None
     return pa.array(flags, mask=nulls)

@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow import compute as pc
-from glaive.arrow.chunked import concat_arrays, decode_dictionary, too_large, without_views
+from glaive.arrow.blocks import NUMPY_TYPES, number_array
+from glaive.arrow.chunked import (
+    as_numpy,
+    concat_arrays,
+    decode_dictionary,
+    too_large,
+    without_views,
+)
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
@@ -77,7 +84,7 @@ def combine(op: str, left: Any, right: Any, rows: int) -> Any:
             by = _numbers(right)
             by = by & by.dtype.type(left.type.bit_width - 1)
             shift = np.left_shift if op == "<<" else np.right_shift
-            return pa.array(shift(_numbers(left), by), left.type, mask=_nulls(left, right))
+            return _array(shift(_numbers(left), by), left.type, _nulls(left, right))
         if types.is_decimal(kind):
             return _decimals(op, left, right)
         if types.is_integer(kind) and types.is_integer(right.type):
@@ -101,22 +108,28 @@ def negative(array: Any) -> Any:
     """Negate an array; the most negative integer stays the same."""
     kind = array.type
     if pa.types.is_floating(kind) and kind.bit_width == 16:
-        return pa.array(-_numbers(array), kind, mask=_nulls(array))
+        return _array(-_numbers(array), kind, _nulls(array))
     if pa.types.is_null(kind):
         return array
     return pc.negate(array)
 
 
+def _array(numbers: Any, kind: pa.DataType, nulls: Any) -> Any:
+    if nulls is None and kind in NUMPY_TYPES:
+        return number_array(numbers, kind)
+    return pa.array(numbers, kind, mask=nulls)
+
+
 def _numbers(array: Any) -> Any:
     """Return values as a NumPy array, with nulls as zero."""
-    return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+    return as_numpy(array.fill_null(0) if array.null_count else array)
 
 
 def _nulls(*arrays: Any) -> Any:
     nulls = None
     for array in arrays:
         if array.null_count:
-            mask = array.is_null().to_numpy(zero_copy_only=False)
+            mask = as_numpy(array.is_null())
             nulls = mask if nulls is None else nulls | mask
     return nulls
 
@@ -139,7 +152,7 @@ def _integers(op: str, left: Any, right: Any) -> Any:
         zero = zero | outside
     by = np.where(zero, by.dtype.type(1), by)
     result = np.fmod(over, by) if op == "%" else _truncated(over, by)
-    return pa.array(result, left.type, mask=nulls)
+    return _array(result, left.type, nulls)
 
 
 def _by_constant(op: str, left: Any, right: Any) -> Any:
@@ -155,9 +168,7 @@ def _by_constant(op: str, left: Any, right: Any) -> Any:
         if op == "/":
             return pc.divide(left, right)
         numbers = _numbers(left)
-        return pa.array(
-            np.fmod(numbers, numbers.dtype.type(right.as_py())), kind, mask=_nulls(left)
-        )
+        return _array(np.fmod(numbers, numbers.dtype.type(right.as_py())), kind, _nulls(left))
     return None
 
 
@@ -172,7 +183,7 @@ def _floats(op: str, left: Any, right: Any) -> Any:
         return getattr(pc, _PLAIN[op])(left, right)
     with np.errstate(all="ignore"):
         result = _WITH_NUMPY[op](_numbers(left), _numbers(right))
-    return pa.array(result, left.type, mask=_nulls(left, right))
+    return _array(result, left.type, _nulls(left, right))
 
 
 def _joined(left: Any, right: Any) -> Any:
@@ -523,7 +534,7 @@ def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
             break
         rest = values(argument, batch.filter(missing))
         rows = np.arange(len(result), dtype=np.int64)
-        rows[missing.to_numpy(zero_copy_only=False)] = np.arange(len(rest)) + len(result)
+        rows[as_numpy(missing)] = np.arange(len(rest)) + len(result)
         result = concat_arrays([result, rest]).take(pa.array(rows))
     return result
 
@@ -546,11 +557,11 @@ def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
     """Return item ``index`` of each list, or from the end if negative; null if out of range."""
     lists, index = values(node.operand, batch), evaluate(node.index, batch)
     starts, sizes = list_spans(lists)
-    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    valid = as_numpy(lists.is_valid())
     if isinstance(index, pa.Scalar):
         wanted: Any = np.int64(index.as_py() or 0)
     else:
-        wanted = index.fill_null(0).to_numpy(zero_copy_only=False)
+        wanted = as_numpy(index.fill_null(0))
     inside = valid & (wanted != 0) & (wanted <= sizes) & (wanted >= -sizes)
     positions = np.where(wanted > 0, starts + wanted - 1, starts + sizes + wanted)
     items: Any = lists.values

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending
+from glaive.arrow.blocks import ascending, number_array
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import ranges_of
@@ -77,7 +78,7 @@ def read_numbers(data: pa.Buffer, limit: int, where: object) -> NDArray[np.uint3
             left -= len(numbers)
             if left < 0 or numbers.null_count:
                 raise _unfit(where, f"at most {limit} without nulls", f"{limit - left}")
-            parts.append(numbers.to_numpy())
+            parts.append(as_numpy(numbers))
     except (struct.error, pa.ArrowException, OSError, StopIteration, MemoryError) as error:
         raise _unfit(where, "an Arrow file with lengths within it", error) from error
     return np.concatenate(parts)
@@ -243,6 +244,6 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
         compression="zstd" if len(offsets) > _MAX_UNCOMPRESSED_ROWS else None
     )
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
-        column = pa.array(offsets, pa.uint32())
+        column = number_array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
     return sink.getvalue().to_pybytes()

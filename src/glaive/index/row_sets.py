@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
@@ -353,7 +354,7 @@ class AddressMap:
         column
             Column of valid row addresses (uint64); new addresses replace them.
         """
-        addresses = rows[column].to_numpy().astype(np.uint64, copy=False)
+        addresses = as_numpy(rows[column]).astype(np.uint64, copy=False)
         new_addresses, kept = self.apply(addresses)
         surviving = rows if kept.all() else rows.take(np.flatnonzero(kept))
         at = surviving.schema.get_field_index(column)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending, integer_array, pack_flags
+from glaive.arrow.blocks import ascending, number_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.chunked import has_known_width
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
@@ -181,7 +181,7 @@ class BoundFragment:
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
             there = pack_flags(~self.live.is_deleted(rows))
             return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
-        return integer_array(values)
+        return number_array(values)
 
 
 def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> BoundFragment:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import flags_of, integer_array, pack_flags
+from glaive.arrow.blocks import flags_of, number_array, pack_flags
 from glaive.arrow.chunked import in_parts
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import and_then, join
@@ -133,7 +133,7 @@ class RowSelection:
         quick = _are_words(array.type) and not array.null_count
         if self.bits is not None and not self.is_few(_MAX_GATHERED[quick]):
             return without_deleted(array, self.left_out)
-        offsets = integer_array(self.offsets)
+        offsets = number_array(self.offsets)
         return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
 
     def cut(self, skip: int, stop: int) -> RowSelection:

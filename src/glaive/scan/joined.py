@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import integer_array, inverse_permutation
+from glaive.arrow.blocks import inverse_permutation, number_array
 from glaive.arrow.chunked import concat_arrays
 from glaive.encodings.pages.full_zip import FullZipPage, PlainPlaces, PlainRun
 from glaive.encodings.protocol import PageReader
@@ -166,7 +166,7 @@ class JoinedFragments:
             for some in np.split(order, cuts)
         ]
         array: pa.Array = concat_arrays(parts)
-        return array.take(integer_array(inverse_permutation(order)))
+        return array.take(number_array(inverse_permutation(order)))
 
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Number physical rows among all rows; return ``None`` if one is beyond its fragment."""

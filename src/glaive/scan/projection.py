@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending, flags_of, integer_array
+from glaive.arrow.blocks import ascending, flags_of, number_array
 from glaive.arrow.chunked import RowSizes
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
@@ -110,7 +110,7 @@ class SystemColumns:
                 rows = wanted[wanted.searchsorted(low) :] - np.uint64(self._ids)
                 return rows[: rows.searchsorted(np.uint64(stop))].astype(np.int64)
         values = self.of(name, np.arange(start, stop, dtype=np.int64))
-        mask: Any = condition.mask(integer_array(values))
+        mask: Any = condition.mask(number_array(values))
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
         return np.flatnonzero(flags) + start
 

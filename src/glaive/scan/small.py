@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import distinct, integer_array
+from glaive.arrow.blocks import distinct, number_array
 from glaive.arrow.chunked import (
     concat_arrays,
     drop_unused,
@@ -505,12 +505,12 @@ class _SmallSelection:
             if is_address(name, stable=snapshot.manifest.uses(Feature.STABLE_ROW_IDS)):
                 bases = (snapshot.manifest.fragment_ids[positions] << 32) - part.starts[:-1]
                 rows += np.repeat(bases, np.diff(part.starts))
-                return integer_array(rows.view(np.uint64))
+                return number_array(rows.view(np.uint64))
             parts = [
                 SystemColumns(snapshot, position).of(name, rows[: stop - start])
                 for position, (start, stop) in zip(positions, pairwise(part.starts), strict=True)
             ]
-            return integer_array(np.concatenate(parts))
+            return number_array(np.concatenate(parts))
 
         # The caller excludes projections with extension types.
         decoded = LazyColumns(part.starts[-1], columns.read, system, lambda _, array: array)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import distinct
+from glaive.arrow.chunked import as_numpy
 from glaive.config import settings
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.file.open import open_reader
@@ -199,7 +200,7 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
         members: Any = [without_deleted(array.field(at), mask) for at in range(kind.num_fields)]
         return pa.Array.from_buffers(kind, mask.live, [bitmap], nulls, children=members)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        ends = array.offsets.to_numpy()
+        ends = as_numpy(array.offsets)
         at = mask.numbers - mask.base
         gone = np.flatnonzero(ends[at + 1] > ends[at])
         low, high = int(ends[0]), int(ends[-1])

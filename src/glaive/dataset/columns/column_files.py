@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import integer_array
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import concat_arrays, has_known_width, in_parts, take_rows
 from glaive.arrow.validation import check_schema
 from glaive.dataclass import dataclass
@@ -436,7 +436,7 @@ def _replaced(
         old: Any = batch.column(name).slice(start, stop - start)
         values: Any = new.column(name).slice(first, last - first)
         values = values if values.type == old.type else values.cast(old.type)
-        arrays.append(concat_arrays([old, *values.chunks]).take(integer_array(order)))
+        arrays.append(concat_arrays([old, *values.chunks]).take(number_array(order)))
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending, integer_array
-from glaive.arrow.chunked import in_parts, join_column, one_array
+from glaive.arrow.blocks import ascending, number_array
+from glaive.arrow.chunked import as_numpy, in_parts, join_column, one_array
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.column_files import (
     physical_rows,
@@ -150,7 +150,7 @@ def _lists(new: Any, old: Any, name: str) -> Any:
             f"length, found {lengths} items. Give all members, or leave the column out."
         )
     items = keep_members(new.flatten(), old.flatten(), f"{name}.item")
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[0].to_numpy())])
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(as_numpy(counts[0]))])
     field = old.type.value_field.with_type(items.type)
     if pa.types.is_list(old.type):
         offsets: Any = pa.array(ends.astype(np.int32))
@@ -330,7 +330,7 @@ def holds(
     def work(start: int, stop: int) -> None:
         part = order[start:stop]
         mask: Any = bound.mask(sides.of_matches(matches.only(part)))
-        held[part] = mask.to_numpy(zero_copy_only=False)
+        held[part] = as_numpy(mask)
 
     for start in range(0, count, _WINDOW_ROWS):
         for _ in in_parts(work, start, min(start + _WINDOW_ROWS, count)):
@@ -365,7 +365,7 @@ class _Sides:
             table: Any = self.old.take(matches.addresses)
             columns = {name: one_array(table.column(name)) for name in self.stored}
         numbers = {ROW_ID: matches.ids, ROW_ADDRESS: matches.addresses}
-        columns |= {name: integer_array(numbers[name]) for name in self.system}
+        columns |= {name: number_array(numbers[name]) for name in self.system}
         new: Any = gather_rows(self.rows, matches.source)
         given = {name: one_array(new.column(name)) for name in new.schema.names}
         rows = len(matches.source)

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import inverse_permutation, spread
+from glaive.arrow.blocks import flag_array, inverse_permutation, spread
 from glaive.arrow.build import offset_bits
 from glaive.arrow.chunked import (
     BATCH_BYTES,
+    as_numpy,
     coalesced,
     cut_views,
     decode_large,
@@ -605,7 +606,7 @@ def is_word_type(data_type: pa.DataType) -> bool:
 
 def _nulls_of(array: Any) -> NDArray[np.bool_]:
     """Return for each value whether it is null."""
-    mask: NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    mask: NDArray[np.bool_] = as_numpy(array.is_null())
     return mask
 
 
@@ -762,7 +763,7 @@ def find_matches(
             rows = keys.find(chunk[:num_keys])
             matched = rows >= 0
         for name, column in zip((*system, "source"), (*chunk[num_keys:], rows), strict=True):
-            values = column if name == "source" else column.to_numpy()
+            values = column if name == "source" else as_numpy(column)
             parts[name].append(values if matched.all() else values[matched])
     addresses = _joined_columns(parts[ROW_ADDRESS], np.uint64)
     return Matches(
@@ -829,7 +830,7 @@ class _KeyTerm(Term):
     def mask(self, batch: pa.RecordBatch) -> Any:
         array: Any = batch.column(batch.schema.get_field_index(self.path))
         codes = self.values.find(array)
-        return pa.array((codes >= 0) & (codes < self.values.size - 1))
+        return flag_array((codes >= 0) & (codes < self.values.size - 1))
 
 
 class SourceKeys:

@@ -24,7 +24,7 @@ from glaive.arrow.blocks import (
     FixedWidth,
     Struct,
     Variable,
-    integer_array,
+    number_array,
 )
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.arrow.conditions import unscaled
@@ -612,7 +612,7 @@ def single_value(array: pa.Array) -> Block | None:
     if last.is_valid and not last.equals(scalar):
         return None
     step = max(1, len(bits) // _SCALAR_SAMPLE)
-    sample = bits.take(integer_array(np.arange(0, len(bits), step)))
+    sample = bits.take(number_array(np.arange(0, len(bits), step)))
     for values in (sample, bits):
         if pc.all(pc.equal(values, scalar)).as_py() is False:
             return None

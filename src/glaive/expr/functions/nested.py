@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.chunked import concat_arrays, decode_dictionary
+from glaive.arrow.blocks import flag_array, known_true
+from glaive.arrow.chunked import as_numpy, concat_arrays, decode_dictionary
+from glaive.arrow.conditions import scalar
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
@@ -85,14 +87,14 @@ class ListParts:
 
     def any_of(self, chosen: Any) -> Any:
         """Return which rows have a value for which the mask ``chosen`` is true."""
-        mask = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
-        return np.bincount(self.rows[mask], minlength=len(self.sizes)) > 0
+        mask = as_numpy(known_true(chosen))
+        return flag_array(np.bincount(self.rows[mask], minlength=len(self.sizes)) > 0)
 
 
 def sizes_of(lists: Any) -> Any:
     """Return the number of values of each list or map; 0 for a null row. Shape ``(rows,)``."""
-    sizes = np.diff(lists.offsets.to_numpy()).astype(np.int64)
-    sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+    sizes = np.diff(as_numpy(lists.offsets)).astype(np.int64)
+    sizes[as_numpy(lists.is_null())] = 0
     return sizes
 
 
@@ -179,8 +181,8 @@ def _array_has(values: Any, wanted: Any) -> Any:
     values = broadcast(values, rows)
     parts = ListParts.of(values)
     same = parts.compare(wanted)
-    contained = pa.array(parts.any_of(same))
-    return pc.if_else(pc.and_(values.is_valid(), pc.is_valid(wanted)), contained, None)
+    known = pc.and_(values.is_valid(), pc.is_valid(wanted))
+    return pc.if_else(known, parts.any_of(same), scalar(None, pa.bool_()))
 
 
 def _is_empty(lists: Any) -> bool:
@@ -196,8 +198,8 @@ def _array_has_all(values: Any, others: Any) -> Any:
         return compute("array_has_all", values, others)
     parts, wanted = ListParts.of(values), comparable(others.values).unique()
     found = pc.index_in(comparable(parts.values), value_set=wanted)
-    known = found.is_valid().to_numpy(zero_copy_only=False)
-    pairs = parts.rows * len(wanted) + found.fill_null(0).to_numpy(zero_copy_only=False)
+    known = as_numpy(found.is_valid())
+    pairs = parts.rows * len(wanted) + as_numpy(found.fill_null(0))
     counts = np.bincount(np.unique(pairs[known]) // len(wanted), minlength=len(values))
     return pc.if_else(values.is_valid(), pa.array(counts == len(wanted)), None)
 
@@ -210,7 +212,7 @@ def _array_has_any(values: Any, others: Any) -> Any:
         return compute("array_has_any", values, others)
     parts, wanted = ListParts.of(values), ListParts.of(broadcast(others, 1))
     contained = pc.is_in(parts.values, value_set=wanted.values)
-    return pc.if_else(values.is_valid(), pa.array(parts.any_of(contained)), None)
+    return pc.if_else(values.is_valid(), parts.any_of(contained), scalar(None, pa.bool_()))
 
 
 def _array_types(call: Call) -> Types:

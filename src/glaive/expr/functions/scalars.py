@@ -16,6 +16,7 @@ from uuid import UUID
 
 import numpy as np
 
+from glaive.arrow.blocks import known_true
 from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
 from glaive.expr.coerce import PER_SECOND
@@ -69,7 +70,7 @@ def whole_letters(text: Any) -> Any:
 def _cased(change: Any, letters: str, by_row: Callable[[str], str], text: Any) -> Any:
     """Change the case of strings; letters that Arrow converts differently go row by row."""
     changed = change(whole_letters(text))
-    rows = pc.fill_null(pc.match_substring_regex(text, letters), False)
+    rows = known_true(pc.match_substring_regex(text, letters))
     if not rows.true_count:
         return changed
     return pc.replace_with_mask(changed, rows, map_rows(text.type, by_row, text.filter(rows)))

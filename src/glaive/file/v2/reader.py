@@ -22,9 +22,9 @@ from glaive.arrow.blocks import (
     FixedWidth,
     Variable,
     align_bits,
-    integer_array,
     inverse_permutation,
     join_bits,
+    number_array,
 )
 from glaive.arrow.build import is_stored_as
 from glaive.arrow.chunked import concat_arrays, has_known_width, value_bytes
@@ -372,7 +372,7 @@ def _text_bytes(leaf: Leaf) -> int:
 
 
 def _restore(order: Int64s | None, array: Any) -> Any:
-    return array if order is None else array.take(integer_array(inverse_permutation(order)))
+    return array if order is None else array.take(number_array(inverse_permutation(order)))
 
 
 # --- The same column of several mapped files as one column, whose rows are theirs in order

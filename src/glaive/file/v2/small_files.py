@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import integer_array
+from glaive.arrow.blocks import number_array
 from glaive.dataclass import dataclass
 from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.pages.miniblock import MiniBlockPage
@@ -377,7 +377,7 @@ class OtherOrder(BoundField):
         rows = np.arange(start, stop)
         if len(rows) < self.num_rows:
             return self.plan_take(rows)
-        moved = integer_array(self._moved(rows))
+        moved = number_array(self._moved(rows))
         return and_then(self._column.plan_read(start, stop), lambda array: array.take(moved))
 
     def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:

@@ -23,7 +23,13 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, leaf_bits, offset_bits, validity_flags
-from glaive.arrow.chunked import check_column, concat_arrays, decode_dictionary, tidy_dictionary
+from glaive.arrow.chunked import (
+    as_numpy,
+    check_column,
+    concat_arrays,
+    decode_dictionary,
+    tidy_dictionary,
+)
 from glaive.arrow.validation import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.encodings import levels as repdef
@@ -147,7 +153,7 @@ def refuse_nulls(node: Node, valid: Flags | None) -> None:
 
 def list_parts(array: Any) -> tuple[Int64s, Any]:
     """Return the lengths of lists, and their items; of maps, their entries."""
-    offsets = np.asarray(array.offsets).astype(np.int64)
+    offsets = as_numpy(array.offsets).astype(np.int64)
     if isinstance(array, pa.MapArray):
         fields: Any = [array.type.key_field, array.type.item_field]
         items: Any = pa.StructArray.from_arrays([array.keys, array.items], fields=fields)
@@ -257,7 +263,7 @@ def _used_only(array: Any) -> Any:
     indices = array.indices
     if indices.null_count:
         indices = indices.drop_null()
-    times = np.bincount(np.asarray(indices), minlength=len(array.dictionary))
+    times = np.bincount(as_numpy(indices), minlength=len(array.dictionary))
     if times.all():
         return array
     used = np.flatnonzero(times)

@@ -636,7 +636,7 @@ class LabelList(Bitmap):
             lists: Any = values
             if lists.null_count:
                 nulls.append(rows[np.asarray(lists.is_null())])
-            counts = lists.value_lengths().fill_null(0).to_numpy()
+            counts = as_numpy(lists.value_lengths().fill_null(0))
             yield ValueBatch(lists.flatten(), np.repeat(rows, counts))
 
     def _null_set(self, keys: KeySets) -> bytes:

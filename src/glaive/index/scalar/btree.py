@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import spread
+from glaive.arrow.blocks import number_array, spread
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import (
     Condition,
@@ -295,7 +295,7 @@ def _write(
     file = out.create(PAGES, schemas[0])
     lookup = _LookupBuilder(schemas[1], per_page)
     for values, rows in batches:
-        file.write(pa.record_batch([values, pa.array(rows)], schema=schemas[0]))
+        file.write(pa.record_batch([values, number_array(rows)], schema=schemas[0]))
         lookup.add(values)
     file.finish()
     out.write(LOOKUP, lookup.table(), metadata=metadata)
@@ -319,10 +319,10 @@ class _LookupBuilder:
         before, self._rows = self._rows, self._rows + len(values)
         first = np.arange(-before % self._per_page, len(values), self._per_page)
         last = np.arange(-(before + 1) % self._per_page, len(values), self._per_page)
-        self._firsts.append(values.take(pa.array(first)))
-        self._lasts.append(values.take(pa.array(last)))
+        self._firsts.append(values.take(number_array(first)))
+        self._lasts.append(values.take(number_array(last)))
         # Copy the last value, so that the rest of the array can be freed.
-        self._end = values.take(pa.array([len(values) - 1]))
+        self._end = values.take(number_array(np.array([len(values) - 1])))
         self._nulls += values.null_count
 
     def table(self) -> pa.Table:
@@ -334,8 +334,8 @@ class _LookupBuilder:
         columns: dict[str, Any] = {
             "min": pa.chunked_array(self._firsts, self._kind),
             "max": pa.chunked_array(self._lasts, self._kind),
-            "null_count": pa.array(nulls.astype(np.uint32)),
-            "page_idx": pa.array(np.arange(len(starts), dtype=np.uint32)),
+            "null_count": number_array(nulls.astype(np.uint32)),
+            "page_idx": number_array(np.arange(len(starts), dtype=np.uint32)),
         }
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.table(list(columns.values()), schema=schema)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import ascending
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import HasText
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
@@ -331,7 +332,7 @@ def _tokens_of(file: IndexFile) -> UInt32s:
     _check_columns(file)
     column = file.read(["tokens"])["tokens"]
     file.check_present(column)
-    tokens = column.to_numpy()
+    tokens = as_numpy(column)
     if bool((tokens[1:] <= tokens[:-1]).any()):
         raise file.corrupt_column("tokens", "distinct tokens in ascending order", "others")
     return tokens

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import NUMPY_TYPES, ascending
+from glaive.arrow.blocks import NUMPY_TYPES, ascending, number_array
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import (
     HasText,
     InRange,
@@ -87,7 +88,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
         return _numbers(values)
     if pa.types.is_boolean(kind):
         return np.asarray(_filled(values, False).cast(pa.uint8()))
-    return np.asarray(_filled(bytes_of(values), _absent(kind)).to_numpy(zero_copy_only=False))
+    return np.asarray(as_numpy(_filled(bytes_of(values), _absent(kind))))
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:
@@ -99,6 +100,8 @@ def distinct_keys(values: pa.Array) -> SortKeys:
 def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:
     """Convert number keys to values of a type; ``absent`` flags become null."""
     words = float_order(keys) if pa.types.is_floating(kind) else keys
+    if absent is None or not absent.any():
+        return number_array(words).view(kind)
     return pa.array(np.ascontiguousarray(words), mask=absent).view(kind)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import dictionary_encoded
+from glaive.arrow.blocks import number_array
+from glaive.arrow.chunked import as_numpy, dictionary_encoded
 from glaive.arrow.conditions import comparable_decimals
 from glaive.config import settings
 from glaive.dataclass import NamedTuple, dataclass
@@ -44,7 +45,7 @@ def sorted_batch(batch: ValueBatch) -> ValueBatch:
     rows = batch.rows
     present = np.empty(0, np.int64)
     if nulls:
-        valid = np.asarray(values.is_valid())
+        valid = as_numpy(values.is_valid())
         present = np.flatnonzero(valid)
         absent = rows[~valid]
         values, rows = values.drop_null(), rows[present]
@@ -92,13 +93,13 @@ def _sorted_objects(values: Any) -> tuple[Any, Int64s]:
         return _sorted_repeated(values)
     else:
         order = _order_of_texts(binary)
-    return values.take(pa.array(order)), order
+    return values.take(number_array(order)), order
 
 
 def _order(values: Any) -> Int64s:
     import pyarrow.compute as pc
 
-    return np.asarray(pc.sort_indices(values)).astype(np.int64)
+    return as_numpy(pc.sort_indices(values)).astype(np.int64)
 
 
 def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
@@ -107,11 +108,11 @@ def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
     by_value = _order(bytes_of(encoded.dictionary))
     ranks = np.empty(len(by_value), np.int32)
     ranks[by_value] = np.arange(len(ranks), dtype=np.int32)
-    ordered, order = _sorted_numbers(ranks[encoded.indices.to_numpy()])
+    ordered, order = _sorted_numbers(ranks[as_numpy(encoded.indices)])
     if order is None:
         return values, np.arange(len(values))
-    distinct = encoded.dictionary.take(pa.array(by_value))
-    return distinct.take(pa.array(ordered)), order
+    distinct = encoded.dictionary.take(number_array(by_value))
+    return distinct.take(number_array(ordered)), order
 
 
 def _order_of_texts(values: Any) -> Int64s:
@@ -130,7 +131,7 @@ def _order_of_texts(values: Any) -> Int64s:
     if len(at) > len(values) // 4:
         return _order(values)
     groups = np.cumsum(~same)[at]
-    subset = pa.table({"group": groups, "value": values.take(pa.array(order[at]))})
+    subset = pa.table({"group": groups, "value": values.take(number_array(order[at]))})
     keyed: Any = [("group", "ascending"), ("value", "ascending")]
     import pyarrow.compute as pc
 
@@ -222,7 +223,7 @@ class _Run:
 
     def read(self, start: int, stop: int) -> ValueBatch:
         part = self.rows.slice(start, stop - start)
-        return ValueBatch(_array(part.column(0)), np.asarray(_array(part.column(1))))
+        return ValueBatch(_array(part.column(0)), as_numpy(_array(part.column(1))))
 
 
 def _array(column: Any) -> Any:
@@ -292,7 +293,8 @@ class _Pending:
         values = _array(pa.chunked_array([batch.values for batch in self._batches]))
         rows = np.concatenate([batch.rows for batch in self._batches])
         self._batches.clear()
-        return pa.table(sorted_batch(ValueBatch(values, rows))._asdict())
+        values, rows = sorted_batch(ValueBatch(values, rows))
+        return pa.table({"values": values, "rows": number_array(rows)})
 
 
 def _spilled(rows: pa.Table, path: Path) -> SortedRun:

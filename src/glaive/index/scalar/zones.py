@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.dataclass import NamedTuple, dataclass
@@ -97,7 +98,7 @@ class StoredZones:
         rows = file.read(names)
         for name in names:
             file.check_present(rows[name])
-        fragments, starts, lengths = (rows[name].to_numpy() for name in names)
+        fragments, starts, lengths = (as_numpy(rows[name]) for name in names)
         limit = np.uint64(2**32 - 1)
         wrong = (fragments >= limit) | (starts > limit) | (lengths > limit)
         if bool(wrong.any()) or bool((starts + lengths > limit).any()):
@@ -267,7 +268,7 @@ class Zoned:
     def columns(self) -> tuple[Sequence[pa.Array], Int64s]:
         """Return ``fragment_id``, ``zone_start`` and ``zone_length``, and nulls per zone."""
         if not self._parts:
-            none = pa.array(np.empty(0, np.uint64))
+            none = number_array(np.empty(0, np.uint64))
             return (none, none, none), np.empty(0, np.int64)
         zones, first, last, nulls = (
             np.concatenate(part) for part in zip(*self._parts, strict=True)
@@ -277,7 +278,7 @@ class Zoned:
         first, last = first[begins], last[ends]
         offsets = first & np.uint64(0xFFFF_FFFF)
         found = (first >> _SHIFT, offsets, last - first + np.uint64(1))
-        return [pa.array(column) for column in found], np.add.reduceat(nulls, begins)
+        return [number_array(column) for column in found], np.add.reduceat(nulls, begins)
 
     def nulls(self) -> bytes:
         """Return the null rows, encoded."""
@@ -517,7 +518,7 @@ def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]
         kind: Any = source.field.type
         low = high = pa.nulls(len(nulls), kind)
         nans = np.zeros(len(nulls), np.int64)
-    counts = [pa.array(one.astype(np.uint32)) for one in (nulls, nans)]
+    counts = [number_array(one.astype(np.uint32)) for one in (nulls, nans)]
     schema = _schema(source.field.type)
     return pa.table([low, high, *counts, *columns], schema=schema), zoned.nulls()
 

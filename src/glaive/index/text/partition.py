@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from glaive.arrow.blocks import spread
+from glaive.arrow.blocks import number_array, spread
 from glaive.arrow.chunked import as_numpy, dictionary_encoded
 from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
@@ -114,9 +114,12 @@ def write_partition(
     """
     documents, tokens, postings = partition_files(number)
     lengths = content.lengths
-    columns: list[Any] = [pa.array(content.rows, pa.uint64()), pa.array(lengths, pa.uint32())]
+    columns: list[Any] = [
+        number_array(content.rows, pa.uint64()),
+        number_array(lengths, pa.uint32()),
+    ]
     if content.elements is not None:
-        columns.append(pa.array(content.elements, pa.uint32()))
+        columns.append(number_array(content.elements, pa.uint32()))
     rows = pa.Table.from_arrays(columns, schema=schemas[0])
     out.write(documents, rows, metadata=_total(lengths))
     places = np.arange(len(content.tokens)) if numbers is None else numbers
@@ -441,8 +444,8 @@ def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
     encoded: Any = dictionary_encoded(pa.concat_arrays(parts))
     order = pc.sort_indices(encoded.dictionary)
     rank = np.empty(len(order), np.int64)
-    rank[order.to_numpy()] = np.arange(len(order))
-    numbers = rank[encoded.indices.to_numpy()]
+    rank[as_numpy(order)] = np.arange(len(order))
+    numbers = rank[as_numpy(encoded.indices)]
     bounds = np.cumsum([len(part) for part in parts])[:-1]
     return encoded.dictionary.take(order), np.split(numbers, bounds)
 
@@ -573,7 +576,7 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
         return CollectedDocuments(values, batch.rows, None)
     if pa.types.is_fixed_size_list(values.type):
         values = values.cast(pa.large_list(values.type.value_type))
-    parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
+    parents = as_numpy(pc.list_parent_indices(values)).astype(np.int64)
     texts: Any = values.flatten().cast(pa.large_string())
     if by_element:
         before = np.searchsorted(parents, parents, side="left")
@@ -582,13 +585,13 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
         return CollectedDocuments(pc.fill_null(texts, empty), batch.rows[parents], elements)
     if texts.null_count:
         valid = texts.is_valid()
-        parents, texts = parents[valid.to_numpy(zero_copy_only=False)], texts.drop_null()
+        parents, texts = parents[as_numpy(valid)], texts.drop_null()
     return CollectedDocuments(_joined(texts, parents, len(values)), batch.rows, None)
 
 
 def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
     """Join the texts of each row by spaces; skip empty texts at the start."""
-    sizes: Any = pc.binary_length(texts).to_numpy()
+    sizes: Any = as_numpy(pc.binary_length(texts))
     if not sizes.all():
         ends = np.cumsum(sizes)
         before = np.concatenate(([0], ends))[np.searchsorted(parents, parents, side="left")]
@@ -674,7 +677,7 @@ class Collector:
         names = self._numbers.strings
         order = pc.sort_indices(names)
         rank = np.empty(len(names), np.uint32)
-        rank[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
+        rank[as_numpy(order)] = np.arange(len(names), dtype=np.uint32)
         tokens = rank[_joined_texts(self._tokens, np.uint32)]
         self._tokens.clear()
         lengths = _joined_texts(self.lengths, np.int64)

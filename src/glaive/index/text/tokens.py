@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.blocks import integer_array, spread
+from glaive.arrow.blocks import number_array, spread
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
@@ -779,7 +779,7 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, lim
     while start < len(candidates):
         places = candidates[start : start + step]
         start, step = start + step, min(2 * step, _MAX_BATCH_TOKENS)
-        within = _within(tokens.take(integer_array(places)), wanted, distance)
+        within = _within(tokens.take(number_array(places)), wanted, distance)
         found.append(places[within])
         count += len(found[-1])
         if count >= limit:

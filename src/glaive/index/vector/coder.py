@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import NUMPY_TYPES
+from glaive.arrow.blocks import NUMPY_TYPES, number_array
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
@@ -479,7 +479,7 @@ def encoded_tensor(numbers: NDArray[Any], shape: tuple[int, ...] | None = None) 
 
 def fixed_size_lists(numbers: NDArray[Any] | UInt8s, kind: pa.DataType) -> pa.Array[Any]:
     """Return the rows of a matrix as fixed-size lists, as a view if the matrix is contiguous."""
-    flat = pa.array(np.ascontiguousarray(numbers).reshape(-1))
+    flat = number_array(np.ascontiguousarray(numbers).reshape(-1))
     lists: Any = pa.FixedSizeListArray
     array: pa.Array[Any] = lists.from_arrays(flat, type=kind)
     return array

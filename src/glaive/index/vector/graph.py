@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
@@ -138,15 +138,15 @@ class Graphs:
     def _level(self, rows: pa.Table, vectors: int) -> Level:
         columns: list[Any] = [one_array(rows[name]) for name in NODE_COLUMNS]
         numbers, lists, distances = columns
-        offsets = lists.offsets.to_numpy().astype(np.int64) if len(rows) else np.zeros(1, np.int64)
+        offsets = as_numpy(lists.offsets).astype(np.int64) if len(rows) else np.zeros(1, np.int64)
         neighbors, flat_distances = lists.flatten(), distances.flatten()
         if any(column.null_count for column in (*columns, neighbors, flat_distances)):
             raise _corrupt("nulls", self.file.path)
         level = Level(
-            numbers.to_numpy().astype(np.int64),
+            as_numpy(numbers).astype(np.int64),
             offsets - offsets[0],
-            neighbors.to_numpy().astype(np.int64),
-            flat_distances.to_numpy().astype(np.float32),
+            as_numpy(neighbors).astype(np.int64),
+            as_numpy(flat_distances).astype(np.float32),
         )
         on_level = np.zeros(vectors, np.bool_)
         if len(level.ids) and level.ids.max() >= vectors:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import one_array
+from glaive.arrow.blocks import number_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
@@ -155,7 +156,7 @@ class _KnownPartitions:
             known = table.select(_KNOWN.names).drop_null().cast(_KNOWN)
         except pa.ArrowException as error:
             raise OptionError(f"precomputed_partitions: expected integers ({error})") from error
-        rows, partitions = (column.to_numpy() for column in known.columns)
+        rows, partitions = (as_numpy(column) for column in known.columns)
         if len(rows) and (partitions.min() < 0 or partitions.max() >= count):
             raise OptionError(f"precomputed_partitions: expected partitions below {count}")
         order = np.argsort(rows)
@@ -211,7 +212,7 @@ def _extents(sizes: Int64s) -> index_pb2.IVF:
 
 def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> pa.Table:
     """Convert records of complete partitions to the stored columns."""
-    columns: list[Any] = [pa.array(np.ascontiguousarray(group.records[ADDRESSES]))]
+    columns: list[Any] = [number_array(np.ascontiguousarray(group.records[ADDRESSES]))]
     bounds = group.bounds.tolist()
     for field in model.coder.fields:
         codes = group.records[field.name]
@@ -515,11 +516,11 @@ class StoredIndex:
         item = pa.from_numpy_dtype(dtype[name].base)
         if not shape:
             file.check(**{name: item})
-            return np.asarray(array.to_numpy(zero_copy_only=False))
+            return np.asarray(as_numpy(array))
         kind: Any = array.type
         if getattr(kind, "list_size", None) != shape[0] or kind.value_type != item:
             raise file.corrupt_column(name, f"lists of {shape[0]} {item}", f"{kind}")
-        codes = array.flatten().to_numpy(zero_copy_only=False).reshape(-1, *shape)
+        codes = as_numpy(array.flatten()).reshape(-1, *shape)
         change = self._to_rows(name)
         if change is None or not len(codes):
             return np.asarray(codes)
@@ -645,7 +646,7 @@ def remap_vector_index(
         return None
     stored = storage.file.read([ADDRESSES])[ADDRESSES]
     storage.file.check_present(stored)
-    new_addresses, kept = address_map.apply(stored.to_numpy().astype(np.uint64, copy=False))
+    new_addresses, kept = address_map.apply(as_numpy(stored).astype(np.uint64, copy=False))
     index = segment.open(INDEX)
     if GRAPHS in index.metadata and storage.column == SIGNS:
         return None

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import NUMPY_TYPES
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
@@ -94,7 +94,7 @@ def matrix_of(numbers: Any, name: str) -> NDArray[Any]:
         if numbers.null_count or numbers.flatten().null_count:
             raise OptionError(f"{name}: has nulls")
         size = numbers.type.list_size
-        return numbers.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+        return as_numpy(numbers.flatten()).reshape(-1, size)
     if hasattr(numbers, "detach"):
         numbers = numbers.detach().cpu().numpy()
     array = np.asarray(numbers)
@@ -260,22 +260,22 @@ class VectorColumn:
         lists: Any = values
         owners = np.arange(len(values), dtype=np.int64)
         if self.several:
-            lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+            lengths = as_numpy(lists.value_lengths().fill_null(0))
             owners = np.repeat(owners, lengths)
             lists = lists.flatten()
         elif lists.null_count:
-            owners = owners[lists.is_valid().to_numpy(zero_copy_only=False)]
+            owners = owners[as_numpy(lists.is_valid())]
             lists = lists.drop_null()
         if self.several and lists.null_count:
-            owners = owners[lists.is_valid().to_numpy(zero_copy_only=False)]
+            owners = owners[as_numpy(lists.is_valid())]
             lists = lists.drop_null()
         numbers = lists.flatten()
         if numbers.null_count:
-            absent = numbers.is_null().to_numpy(zero_copy_only=False).reshape(-1, self.dimension)
+            absent = as_numpy(numbers.is_null()).reshape(-1, self.dimension)
             complete = ~absent.any(axis=1)
-            flat = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+            flat = as_numpy(numbers.fill_null(0))
             return flat.reshape(-1, self.dimension)[complete], owners[complete]
-        flat = numbers.to_numpy(zero_copy_only=False)
+        flat = as_numpy(numbers)
         return flat.astype(self.dtype, copy=False).reshape(-1, self.dimension), owners
 
 
@@ -545,7 +545,7 @@ def bytes_of(column: pa.ChunkedArray) -> UInt8s:
     array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
-    return flat.to_numpy().reshape(-1, width)
+    return as_numpy(flat).reshape(-1, width)
 
 
 def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:

@@ -17,7 +17,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import join_large
+from glaive.arrow.chunked import as_numpy, join_large
 from glaive.dataclass import dataclass
 from glaive.index.vector.storage import normalized
 from glaive.kernels.distances import (
@@ -552,7 +552,7 @@ class NearestScan(RankedScan):
         """Return all allowed rows, for each query."""
         fragment, row = allowed.pairs()
         source = self.views.scan((), with_row_id=True)
-        key = take_physical(source, fragment, row).column(0).to_numpy().astype(np.uint64)
+        key = as_numpy(take_physical(source, fragment, row).column(0)).astype(np.uint64)
         times = self.query.answers
         query = np.repeat(np.arange(times, dtype=np.int32), len(row))
         far = np.zeros(len(query), np.float32)
@@ -653,7 +653,7 @@ class RecallSample:
         good: Flags = np.isfinite(matrix).all(axis=1)
         if vectors.valid is not None:
             good &= vectors.valid
-        own = table.column(1).to_numpy()[good]
+        own = as_numpy(table.column(1))[good]
         if not len(own):
             return None
         restricted = len(fragments) < views.snapshot.manifest.num_fragments
@@ -691,7 +691,7 @@ class RecallSample:
         """Return the ids of the rows found for each query, except its own."""
         scan = replace(NearestScan.of(self.views, self.options, nearest), index=index)
         table = scan.table()
-        query, ids = table[QUERY].to_numpy(), table[ROW_ID].to_numpy()
+        query, ids = as_numpy(table[QUERY]), as_numpy(table[ROW_ID])
         other = ids != self.own[query]
         bounds = np.searchsorted(query[other], np.arange(len(self.own) + 1))
         listed = ids[other].tolist()

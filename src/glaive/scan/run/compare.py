@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import flags_of, integer_array
+from glaive.arrow.blocks import flags_of, number_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import FALSE, float_order, unscaled
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.types import Int64s, as_buffer, items_of
+from glaive.types import Int64s, items_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,6 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     values = pc.list_flatten(_filled_lists(array))
     if pa.types.is_null(values.type):
         return []
-    packed = _packed(array, values, how)
-    if packed is not None:
-        return [SortKey(packed, ascending=True)]
     if size > _MAX_KEYS:
         raise UnsupportedFeatureError(
             f"order_by: column {how.column_name!r} has lists of {size:,} items of type "
@@ -113,7 +110,7 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     steps = np.arange(len(array), dtype=np.int64) * size
     keys: list[SortKey] = []
     for at in range(size):
-        positions: Any = integer_array(steps + at)
+        positions: Any = number_array(steps + at)
         if array.null_count:
             positions = pc.if_else(array.is_valid(), positions, None)
         keys += sort_keys(values.take(positions), how)
@@ -122,37 +119,6 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
 
 _MAX_KEYS = 4096
 """Maximum items of a list that have separate keys: each key takes a kilobyte and more."""
-
-
-def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
-    """Encode lists of numbers as bytes in the order requested; return ``None`` for other items.
-
-    Each number is big-endian. If there are nulls, a byte before each number says whether it is
-    null.
-    """
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    ranks = rank(values, how)
-    if ranks is None:
-        return None
-    width = ranks.dtype.itemsize
-    unsigned = np.dtype(f"u{width}")
-    words = ranks.view(unsigned)
-    if ranks.dtype.kind == "i":
-        words = words ^ unsigned.type(1 << (8 * width - 1))
-    items = words.astype(unsigned.newbyteorder(">")).view(np.uint8).reshape(-1, width)
-    if values.null_count:
-        present = flags_of(values.buffers()[0], len(values), values.offset)
-        items = np.where(present[:, None], items, np.uint8(0))
-        items = np.column_stack([present if how.nulls_first else ~present, items]).astype(np.uint8)
-    row_bytes = lists.type.list_size * items.shape[1]
-    rows = items.reshape(len(lists), row_bytes)
-    if lists.null_count:
-        valid = flags_of(lists.buffers()[0], len(lists), lists.offset)
-        rows = np.where(valid[:, None], rows, np.uint8(0))
-    ends = np.arange(len(lists) + 1, dtype=np.int64) * row_bytes
-    buffers = [None, as_buffer(ends), as_buffer(np.ascontiguousarray(rows))]
-    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers)
 
 
 def _filled_lists(array: Any) -> Any:
@@ -173,7 +139,7 @@ def _comparable(array: Any, name: str) -> Any:
         width = kind.bit_width // 8
         words = items_of(array.buffers()[1], f"<i{width}", len(array), array.offset * width)
         keys = float_order(words)
-        return integer_array(_nulls_as_zero(keys, array).astype(np.int64))
+        return number_array(_nulls_as_zero(keys, array).astype(np.int64))
     if types.is_boolean(kind):
         return pc.fill_null(array, FALSE).cast(pa.uint8())
     if types.is_integer(kind):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import flags_of, integer_array
+from glaive.arrow.blocks import flags_of, number_array
 from glaive.arrow.chunked import in_parts, join_large, take_rows
 from glaive.dataclass import dataclass
 from glaive.scan.filter_scan import FilteredScan
@@ -90,7 +90,7 @@ class _Candidates:
         """Return some candidates, in the order given."""
         if len(wanted) == len(self.rows) and bool((np.diff(wanted) > 0).all()):
             return self
-        numbers = integer_array(wanted)
+        numbers = number_array(wanted)
         keys = [key.take(numbers) for key in self.keys]
         return _Candidates(self.fragments[wanted], self.rows[wanted], keys)
 
@@ -149,7 +149,7 @@ class _TopRows:
             kept = self._candidate_rows(keys[0])
             rows = selection.rows if kept is None else selection.selected.numbered(kept)
             if kept is not None:
-                numbers = integer_array(kept)
+                numbers = number_array(kept)
                 keys = [key.take(numbers) for key in keys]
             candidates = _Candidates(np.full(len(rows), position, np.int64), rows, keys)
             return self._reduced(candidates) if len(rows) > 4 * self.count else candidates
@@ -200,7 +200,7 @@ class _TopRows:
         mask = pc.fill_null(within, how.nulls_first)
         kept = np.flatnonzero(flags_of(mask.buffers()[1], len(mask), mask.offset))
         if len(kept) > 4 * count and len(self._order) == 1 and not how.nulls_first:
-            chosen = array.take(integer_array(kept))
+            chosen = array.take(number_array(kept))
             ties = flags_of(pc.equal(chosen, known).buffers()[1], len(kept))
             kept = np.compress(~ties | (np.cumsum(ties) <= count), kept)
         return kept
