@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -844,7 +845,14 @@ MISTAKES = [
         "clean-up: days",
         lambda g: g.dataset.cleanup_old_versions(7),
         OptionError,
-        "older_than: expected a timedelta, as timedelta(days=7), found 7",
+        "older_than: expected a timedelta ≥ 0, as timedelta(days=7), found 7",
+    ),
+    Mistake(
+        "clean-up: a negative age",
+        lambda g: g.dataset.cleanup_old_versions(timedelta(days=-1)),
+        OptionRangeError,
+        "older_than: expected a timedelta ≥ 0, as timedelta(days=7), found "
+        "datetime.timedelta(days=-1)",
     ),
     Mistake(
         "commit: no read_version",

@@ -563,7 +563,7 @@ class CleanupPolicy:
     Parameters
     ----------
     older_than
-        Minimum age; two weeks if all options that select versions are omitted.
+        Minimum age, from 0; two weeks if all options that select versions are omitted.
     retain_versions
         Number of newest versions to keep.
     versions
@@ -575,7 +575,7 @@ class CleanupPolicy:
     """
 
     older_than: timedelta | None = option(
-        Kind("a timedelta, as timedelta(days=7)", lambda given: given // DEFAULT_AGE)
+        Kind("a timedelta ≥ 0, as timedelta(days=7)", lambda age: integer().of(age // DEFAULT_AGE))
     )
     retain_versions: int | None = option(
         integer(1, range_message="retain_versions must be greater than 0, got {}. ")
