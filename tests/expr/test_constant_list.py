@@ -115,6 +115,8 @@ def test_a_list_of_an_array_equals_the_same_list_of_a_text() -> None:
     assert hash(of_array) == hash(of_text)
     assert of_array[-1] == of_text[-1] == Literal(19, pa.int64())
     assert of_array != ConstantList.of(pa.array(range(-10, 21)))
+    inner = [*range(-10, 4), 99, *range(5, 20)]  # equal in length, at both ends and in hash
+    assert of_array != ConstantList.of(pa.array(inner))
     assert of_array != ConstantList.of(pa.array(range(-10, 20), pa.int32()))
     dates = ConstantList.of(pa.array([3, 1], pa.int32()).cast(pa.date32()))
     assert (dates[0].value, dates[1].value) == dates.values == (3, 1)

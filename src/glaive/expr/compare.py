@@ -188,7 +188,7 @@ def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.
             return equal
         right = right.take(pa.array(rows))
     flags = pc.fill_null(compare("=", left, right), FALSE)
-    return np.asarray(as_numpy(flags))
+    return as_numpy(flags)
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

@@ -88,7 +88,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
         return _numbers(values)
     if pa.types.is_boolean(kind):
         return np.asarray(_filled(values, False).cast(pa.uint8()))
-    return np.asarray(as_numpy(_filled(bytes_of(values), _absent(kind))))
+    return as_numpy(_filled(bytes_of(values), _absent(kind)))
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:

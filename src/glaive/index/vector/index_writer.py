@@ -516,7 +516,7 @@ class StoredIndex:
         item = pa.from_numpy_dtype(dtype[name].base)
         if not shape:
             file.check(**{name: item})
-            return np.asarray(as_numpy(array))
+            return as_numpy(array)
         kind: Any = array.type
         if getattr(kind, "list_size", None) != shape[0] or kind.value_type != item:
             raise file.corrupt_column(name, f"lists of {shape[0]} {item}", f"{kind}")
