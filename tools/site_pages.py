@@ -3,7 +3,7 @@
 - Remove the marks of code blocks, which are for the tests.
 - Rank pages of the guide first in the search.
 - Turn the names of rules into links to the rules.
-- Let long names in tables break on telephones.
+- Let long names in tables break on telephones. Keep options of commands and dates whole.
 - Add the table to the page of pylance's names.
 """
 
@@ -26,6 +26,9 @@ _CELL_CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>[^\n]*</td>)")
 
 _BREAK: Final = re.compile(r"(?<=[\w)][_./(=,])(?=\w)|(?<=[a-z])(?=[A-Z])")
 
+_WHOLE: Final = re.compile(r"<code>(?=--?[a-z][a-z-]*</code>)|<td>(?=\d{4}-\d\d-\d\d</td>)")
+"""Browsers would break lines after a hyphen of ``--dry-run`` or 2026-11-21."""
+
 _BOOSTS: Final = {"guide": 4.0, "adr": 0.5}
 """Factors for the rank of pages in the search, by folder."""
 
@@ -41,8 +44,12 @@ def on_page_markdown(markdown: str, page: Any, **_site: Any) -> str:
 
 
 def on_page_content(html: str, **_site: Any) -> str:
-    """Mark where code in cells of tables may break; ``docs/site.css`` allows it on telephones."""
-    return _CELL_CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), html)
+    """Mark where code in cells of tables may break on telephones, and what never breaks.
+
+    ``docs/site.css`` says how the marks look.
+    """
+    broken = _CELL_CODE.sub(lambda code: _BREAK.sub("<wbr>", code[0]), html)
+    return _WHOLE.sub(lambda tag: f'{tag[0][:-1]} class="whole">', broken)
 
 
 def _names() -> str:

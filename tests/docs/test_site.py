@@ -46,3 +46,10 @@ def test_names_of_rules_are_links_and_code_in_tables_may_break() -> None:
         "<td><code>a_<wbr>b.<wbr>c<wbr>D</code></td>"
     )
     assert on_page_content("<p><code>a_b</code></p>") == "<p><code>a_b</code></p>"
+
+
+def test_options_and_dates_stay_on_one_line() -> None:
+    assert on_page_content("<p><code>--dry-run</code></p><td>2026-11-21</td>") == (
+        '<p><code class="whole">--dry-run</code></p><td class="whole">2026-11-21</td>'
+    )
+    assert on_page_content("<p><code>--job x</code></p>") == "<p><code>--job x</code></p>"
