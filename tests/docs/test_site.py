@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import glaive.errors
+from glaive import dataset
 
-pytest.importorskip("griffe", reason="install the 'docs' group")
-plain = pytest.importorskip("tools.site_docstrings").plain
+griffe = pytest.importorskip("griffe", reason="install the 'docs' group")
+site_docstrings = pytest.importorskip("tools.site_docstrings")
+plain = site_docstrings.plain
 on_page_content = pytest.importorskip("tools.site_pages").on_page_content
 on_page_markdown = pytest.importorskip("tools.site_pages").on_page_markdown
 
@@ -53,3 +56,23 @@ def test_options_and_dates_stay_on_one_line() -> None:
         '<p><code class="whole">--dry-run</code></p><td class="whole">2026-11-21</td>'
     )
     assert on_page_content("<p><code>--job x</code></p>") == "<p><code>--job x</code></p>"
+
+
+def test_pages_describe_the_options_that_decorators_add() -> None:
+    write, scanner, to_table = (
+        described_on_the_site(Path(dataset.__file__).parent / file, name)
+        for file, name in (
+            ("write.py", "write_dataset"),
+            ("dataset.py", "LanceDataset.scanner"),
+            ("dataset.py", "LanceDataset.to_table"),
+        )
+    )
+    assert "max_rows_per_file" in write
+    assert "batch_readahead" in scanner
+    assert "[`LanceDataset.scanner`]" in to_table
+
+
+def described_on_the_site(file: Path, name: str) -> str:
+    function = griffe.visit(f"glaive.dataset.{file.stem}", file, file.read_text())[name]
+    shown: str = site_docstrings.with_options(function, function.docstring.value)
+    return shown
