@@ -427,6 +427,31 @@ def test_compressed_files_that_are_damaged_are_errors_that_name_them(
         ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
 
 
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_an_empty_file_among_others_has_no_rows(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    uri, folder = tmp_path / "t.lance", tmp_path / "in"
+    filled = "a,b\n1,x\n" if suffix == "csv" else '{"a": 1, "b": "x"}\n'
+    (folder / "k=1").mkdir(parents=True)
+    (folder / "k=2").mkdir()
+    (folder / "k=1" / f"a.{suffix}{'.gz' * bool(content)}").write_bytes(content)
+    (folder / "k=2" / f"b.{suffix}").write_text(filled)
+    assert ingest(folder, uri).rows == 1
+    assert rows_of(uri) == [{"a": 1, "b": "x", "k": 2}]
+
+    alone = [ingest(folder / "k=1", uri, mode="append", once=True) for _ in range(2)]
+    assert [(result.rows, result.files) for result in alone] == [(0, 1), (0, 0)]
+
+
+def test_records_of_json_without_members_are_rows_of_nulls(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}\n{}\n")
+    (tmp_path / "b.json").write_text('{"a": 1}\n')
+    ingest(tmp_path / "*.json", tmp_path / "t.lance")
+    assert rows_of(tmp_path / "t.lance") == [{"a": None}, {"a": None}, {"a": 1}]
+
+
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize("name", ["a.csv.bz2", "a.json.bz2", "a.txt.bz2"])
 def test_empty_parts_of_compressed_files_end_in_rows_or_an_error(tmp_path: Path, name: str) -> None:

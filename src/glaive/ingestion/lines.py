@@ -526,7 +526,7 @@ class Csv(SourceFormat):
             quoted = True
             sample = _first_block(file, self._ends(quoted=True))
         if not sample:
-            raise FormatError(f"{file.uri} is empty: it has no names of columns. Leave it out")
+            return _Head([], b"", 0, quoted)
         ends = self._ends(quoted=quoted)(sample)
         end = int(ends[0]) if len(ends) else len(sample)
         try:
@@ -746,11 +746,9 @@ class Json(SourceFormat):
                     schemas.append(part.schema)
                     if len(schemas) == _MAX_SCHEMAS:
                         schemas = [_unified(file, schemas)]
-        if not schemas:
-            raise FormatError(
-                f"{file.uri}{rejects.first or ' is empty'}: it has no record to infer types from"
-            )
-        return _unified(file, schemas)
+        if not schemas and rejects.first:
+            raise FormatError(f"{file.uri}{rejects.first}: it has no record to infer types from")
+        return _unified(file, [*schemas, pa.schema([])])
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse types that JSON has no conversion to."""

@@ -506,16 +506,18 @@ def find_sources(
     else:
         # One schema at a time: a million files may have a thousand columns each.
         schemas = ordered_map(partial(schema_of, source_format), files, workers=_MAX_READERS)
-    if folders:
-        schemas = map(partial(with_folders, folders), files, schemas)
+    keep = source_format.typed or not source_format.named  # rows may lack all columns
+    found = (one for one in zip(files, schemas, strict=True) if one[1] or (keep and one[0].size))
     columns = reconcile(
-        zip(files, schemas, strict=True),
+        ((file, with_folders(folders, file, own)) for file, own in found) if folders else found,
         known,
         schema_drift,
         typed=source_format.typed,
         named=source_format.named,
         chosen=schema is not None,
     )
+    if not (source_format.typed or len(columns.schema)):
+        raise FormatError(f"{files[0].uri} is empty or lacks columns. Omit it, or pass schema=.")
     if existing is None:
         columns = Reconciled(with_vectors(columns.schema, vectors))
     source_format.check(columns.schema)
