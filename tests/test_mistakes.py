@@ -42,6 +42,7 @@ from glaive.errors import (
     SchemaError,
     VersionNotFoundError,
 )
+from glaive.spark import LanceTable
 
 SCHEMA = pa.schema(
     [
@@ -126,6 +127,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
     dataset.create_branch("dev")
     (tmp / "parquet").mkdir()
     (tmp / "parquet" / "a.parquet").write_bytes(b"PAR1")
+    (tmp / "empty.csv").touch()
     (tmp / "bad.csv").write_text("id,name\n1,Ann\nbad,Bob\n")
     return Given(tmp, dataset)
 
@@ -993,6 +995,63 @@ MISTAKES = [
         lambda g: g.dataset.delete(None),
         OptionError,
         "predicate must be a string or expression, found None. Pass 'a > 1'.",
+    ),
+    Mistake(
+        "open: a size with a unit",
+        lambda g: glaive.dataset(g.uri, block_size="4k"),
+        OptionError,
+        "block_size: expected an integer ≥ 0, found '4k'",
+    ),
+    Mistake(
+        "open: a negative number of indices",
+        lambda g: glaive.dataset(g.uri, index_cache_size=-1),
+        OptionRangeError,
+        "index_cache_size: expected an integer ≥ 0, found -1",
+    ),
+    Mistake(
+        "open: a cache of indices with a unit",
+        lambda g: glaive.dataset(g.uri, index_cache_size_bytes="1GB"),
+        OptionError,
+        "index_cache_size_bytes: expected an integer ≥ 0, found '1GB'",
+    ),
+    Mistake(
+        "open: a table of Spark without a path",
+        lambda _: LanceTable.forPath(None, None),
+        OptionError,
+        "uri: expected a path or a URI as a string, found <class 'NoneType'>.",
+    ),
+    Mistake(
+        "write: a schema of names",
+        lambda g: write_dataset(g.row, g.new, schema={"id": "int"}),
+        OptionError,
+        "schema: expected a pa.Schema, found {'id': 'int'}. Call pa.schema.",
+    ),
+    Mistake(
+        "scan: an order as a word",
+        lambda _: glaive.ColumnOrdering("price", ascending="no"),
+        OptionError,
+        "ascending: expected True or False, found 'no'",
+    ),
+    Mistake(
+        "columns: add nothing",
+        lambda g: g.dataset.add_columns(None),
+        OptionError,
+        "transforms: expected rows or {'b': 'a+1'}, found None.",
+    ),
+    Mistake(
+        "index: stems of near-duplicates",
+        lambda g: g.dataset.create_scalar_index("name", "MINHASHLSH", stem=True),
+        OptionError,
+        (
+            "parameter 'stem' is unknown. Parameters of MINHASHLSH: num_hashes, num_bands, "
+            "shingle_size, tokenizer"
+        ),
+    ),
+    Mistake(
+        "ingest: an empty file alone",
+        lambda g: glaive.ingest(g.tmp / "empty.csv", g.new),
+        FormatError,
+        "TMP/empty.csv is empty or lacks columns. Omit it, or pass schema=.",
     ),
 ]
 

@@ -156,6 +156,7 @@ def one_of(*values: Any) -> Kind:
     by_text = {str(value).lower(): value for value in values}
 
     def of(given: Any) -> Any:
+        given = getattr(given, "item", lambda: given)()  # of NumPy, too
         if type(given) is not type(values[0]) or given not in values:
             raise ValueError(given)
         return given
@@ -233,6 +234,7 @@ def _listed(values: Collection[object]) -> str:
 
 SWITCH: Final = one_of(True, False)
 TEXT: Final = Kind("a string", _text, _filled)
+SIZE: Final = Kind("an integer ≥ 0", lambda size: None if size is None else integer().of(size))
 NAMES: Final = listed(TEXT)
 ANYTHING: Final = Kind("a value", lambda given: given, _json)
 _PLAIN: Final[dict[Any, Kind]] = {

@@ -427,7 +427,7 @@ def test_compressed_files_that_are_damaged_are_errors_that_name_them(
         ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["empty", "gzip"])
 @pytest.mark.parametrize("suffix", ["csv", "json"])
 def test_an_empty_file_among_others_has_no_rows(
     tmp_path: Path, suffix: str, content: bytes

@@ -35,6 +35,7 @@ def test_null_lists_are_equal_and_the_next_column_decides(
         return found["id"].to_pylist()
 
     assert ids("v") == [1, 4, 0, 2, 3][:limit]
-    assert ids("v", ColumnOrdering("id", ascending=False)) == [1, 4, 3, 2, 0][:limit]
+    for ascending in (False, np.bool_(0)):  # pylance takes NumPy's as well
+        assert ids("v", ColumnOrdering("id", ascending=ascending)) == [1, 4, 3, 2, 0][:limit]
     nulls_first = ColumnOrdering("v", ascending=False, nulls_first=True)
     assert ids(nulls_first) == [0, 2, 3, 4, 1][:limit]

@@ -200,6 +200,8 @@ def test_versions_are_restored_and_named(spark: SparkSession, table: LanceTable,
     moment = datetime.now(UTC)
     table.delete("id < 20")
     assert table.restoreToTimestamp(moment.isoformat()) == 5
+    with pytest.raises(OptionError, match=r"^timestamp: expected a datetime"):
+        table.restoreToTimestamp("nonsense")
     branch = table.createBranch("try")
     branch.delete("id = 1")
     assert (branch.toDF().count(), table.toDF().count()) == (39, 40)
@@ -225,8 +227,9 @@ def test_clean_up_keeps_what_the_newest_version_and_tags_need(
     assert not any((Path(uri) / path).exists() for path in planned)
     assert [row["text"] for row in seen_by_pylance(uri)[:3]] == ["x", "b", "c"]
     assert lance.dataset(uri, version="whole").to_table() == ROWS
-    with pytest.raises(OptionError, match="retentionHours"):
-        table.vacuum(-1)
+    for wrong in (-1, True):  # a call with True means dryRun
+        with pytest.raises(OptionError, match="retentionHours"):
+            table.vacuum(wrong)
     clone = table.shallowClone(tmp_path / "clone.lance")
     assert clone.toDF().count() == 40
 

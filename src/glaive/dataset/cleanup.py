@@ -37,6 +37,7 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.options import number
 from glaive.process import DATASETS, FILES, anyone_listens, emit
 from glaive.table.cleanup import (
     IN_PROCESS,
@@ -512,10 +513,7 @@ def age_of(option: str, given: object, unit: timedelta) -> timedelta:
     OptionError
         The age is negative, too long, or not a number.
     """
-    maximum = timedelta.max // unit
-    if isinstance(given, int | float) and 0 <= given <= maximum:
-        return given * unit
-    raise OptionError(f"{option}: expected a number from 0 to {maximum}, found {given!r:.80}")
+    return unit * float(number(0, timedelta.max // unit).check(option, given))
 
 
 # --- Parts of a clean-up as tasks, in this process or on a cluster ----------------------

@@ -12,6 +12,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import warn_deprecated
 from glaive.errors import OptionError
 from glaive.io.checksums import VERIFY
+from glaive.options import SIZE
 from glaive.scan.snapshot import Session
 from glaive.table.manifest_store import ManifestStore
 from glaive.table.root import CommitLock
@@ -21,7 +22,7 @@ def dataset(
     uri: str | os.PathLike[str] | None = None,
     version: int | str | tuple[str | None, int | None] | None = None,
     asof: object = None,
-    block_size: int | None = None,  # noqa: ARG001  # pylance has it
+    block_size: int | None = None,
     commit_lock: CommitLock | None = None,
     index_cache_size: int | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -73,7 +74,7 @@ def dataset(
     index_cache_size
         Deprecated; ignored with a warning. Use ``index_cache_size_bytes``.
     block_size, read_params
-        Accepted for pylance compatibility; ignored.
+        Accepted for pylance compatibility; ignored, but ``block_size`` must be an integer.
     base_store_params
         Storage options for base paths of the dataset, by path or URI. Each applies to everything
         below its path and allows access to it; see ``docs/guide/stores.md``.
@@ -102,6 +103,8 @@ def dataset(
     -----
     Makes two requests: a listing and the manifest. Opens data files later.
     """
+    SIZE.check("block_size", block_size)
+    SIZE.check("index_cache_size", index_cache_size)
     if index_cache_size is not None:
         warn_deprecated(
             "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead."

@@ -118,13 +118,15 @@ def find_version(
     return open_version(store, number, scheme=scheme)
 
 
-def version_as_of(store: ObjectStore, asof: object) -> int:
+def version_as_of(store: ObjectStore, asof: object, option: str = "asof") -> int:
     """Return the number of the newest version created before a point in time.
 
     Parameters
     ----------
     asof
         ``datetime`` (local time unless it has a time zone) or a string in ISO format.
+    option
+        Name of the option that gives it, for messages.
 
     Raises
     ------
@@ -137,15 +139,15 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
         moment = sanitize_ts(asof).astimezone()
     except (OptionError, ValueError, OverflowError):  # times near the years 1 and 9999
         raise OptionError(
-            f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}."
+            f"{option}: expected a datetime or a string like 2026-05-01, found {asof!r}."
         ) from None
     versions = describe_versions(store)
     before = [version.version for version in versions if version.timestamp < moment]
     if not before:
         first = f", created at {versions[0].timestamp}" if versions else ""
         raise VersionNotFoundError(
-            f"asof: no version of {store.uri} is before {moment}, which is earlier than the first "
-            f"version of this dataset{first}. Pass a later time."
+            f"{option}: no version of {store.uri} is before {moment}, which is earlier than the "
+            f"first version of this dataset{first}. Pass a later time."
         )
     return before[-1]
 

@@ -6,7 +6,7 @@ Specification: "Kinds" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -139,7 +139,7 @@ def stored_batches(source: IndexSource) -> Iterator[ValueBatch]:
 
 Entry = table_pb2.IndexMetadata
 
-_VECTOR_PARAMETERS: Final = (
+VECTOR_PARAMETERS: Final = (
     "accelerator index_file_version ivf_centroids ivf_centroids_file max_iters metric metric_type "
     "num_bits num_partitions num_sub_vectors pq_codebook precomputed_partitions rabitq_model "
     "rotation_type sample_rate skip_transpose sq_bounds target_partition_size train "
@@ -161,7 +161,7 @@ _SCALAR_PARAMETERS: Final = (
     "target_index_type tokenizer zone_size"
 )
 PARAMETERS: Final = frozenset(
-    (_VECTOR_PARAMETERS + _IGNORED_PARAMETERS + _TEXT_PARAMETERS + _SCALAR_PARAMETERS).split()
+    (VECTOR_PARAMETERS + _IGNORED_PARAMETERS + _TEXT_PARAMETERS + _SCALAR_PARAMETERS).split()
 )
 """Names of parameters that any kind of index has: other kinds ignore them, as in pylance."""
 
@@ -170,15 +170,17 @@ PARAMETERS: Final = frozenset(
 # Specification: "Building" in ``docs/format/indices.md``.
 
 
-def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise an ``OptionError`` for a parameter that all kinds of index lack.
+def known_parameters(
+    kind: str, parameters: Mapping[str, Any], known: Collection[str], ignored: Any = PARAMETERS
+) -> None:
+    """Raise an ``OptionError`` for parameters outside of ``known`` and ``ignored``.
 
-    Parameters of other kinds are ignored: callers may pass one set of parameters to several kinds.
+    By default parameters of other kinds are ignored: callers may pass one set of parameters to
+    several kinds.
     """
-    unknown = sorted(set(parameters).difference(known, PARAMETERS))
-    if unknown:
-        allowed = f"only {', '.join(known)}" if known else "no parameters"
-        raise OptionError(f"parameter {unknown[0]!r} is unknown: a {kind} index takes {allowed}")
+    for name in sorted(set(parameters).difference(known, ignored)):
+        closest = OptionError.did_you_mean(str(name), known, f"Parameters of {kind}")
+        raise OptionError(f"parameter {name!r} is unknown{closest}")
 
 
 def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> None:

@@ -41,6 +41,7 @@ from glaive.io.location import (
     Location,
     check_root,
     path_of_file_uri,
+    path_text,
     with_secret,
     with_slashes,
 )
@@ -73,9 +74,7 @@ def open_store(
     MissingDependencyError
         The scheme needs a package that is missing.
     """
-    text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
-    if not isinstance(text, str):
-        raise OptionError(f"uri: expected a path or a URI as a string, found {type(uri)}.")
+    text = path_text(uri)
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     check_root(text, is_local=False)

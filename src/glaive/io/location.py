@@ -27,6 +27,14 @@ ALWAYS_CHECKED: Final = _OTHER_SEPARATORS or sys.getfilesystemencoding() != "utf
 """Whether to check printable paths of this machine, too: its file names may lack characters."""
 
 
+def path_text(uri: object) -> str:
+    """Return a path or URI as a string; raise an ``OptionError`` for other values."""
+    text: object = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    if not isinstance(text, str):
+        raise OptionError(f"uri: expected a path or a URI as a string, found {type(uri)}.")
+    return text
+
+
 def absolute_path(path: str, prefix: str = "") -> str:
     """Return the absolute path.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import distinct
 from glaive.arrow.chunked import as_numpy
 from glaive.config import settings
-from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumn, FileReader
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
@@ -26,6 +26,7 @@ from glaive.io.cache import ByteCache
 from glaive.io.checksums import Verification, verification, verification_setting
 from glaive.io.store import IoCounters, ObjectStore
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed
+from glaive.options import SIZE
 from glaive.table.root import locate_data_file, locate_in_base
 from glaive.types import Flags, Int64s, Where
 
@@ -296,7 +297,7 @@ class Session:
     Raises
     ------
     OptionError
-        A budget is negative.
+        A budget is negative, or not an integer.
 
     Examples
     --------
@@ -321,12 +322,8 @@ class Session:
                 "Session: other backends and store registries are not supported. Leave out "
                 "index_cache_backend, metadata_cache_backend and store_registry."
             )
-        for name, value in (
-            ("index_cache_size_bytes", index_cache_size_bytes),
-            ("metadata_cache_size_bytes", metadata_cache_size_bytes),
-        ):
-            if value is not None and value < 0:
-                raise OptionError(f"Session: {name} is negative ({value!r}). Give 0 or more bytes.")
+        SIZE.check("index_cache_size_bytes", index_cache_size_bytes)
+        SIZE.check("metadata_cache_size_bytes", metadata_cache_size_bytes)
         budget = metadata_cache_size_bytes
         self._budget = METADATA_CACHE_BYTES if budget is None else budget
         self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)

@@ -19,6 +19,7 @@ from py4j.java_gateway import JavaClass
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.field import quoted_name
+from glaive.io.location import path_text
 from glaive.options import TypedDict, shows
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.frame import frame_bytes, open_dataset, pinned
@@ -537,4 +538,4 @@ def located(uri: str | os.PathLike[str]) -> str:
     OptionError
         Processes of a cluster cannot share such a location.
     """
-    return from_spark({"path": os.fspath(uri)}).uri
+    return from_spark({"path": path_text(uri)}).uri

@@ -26,7 +26,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.format.field import quoted_name
 from glaive.io.access import AccessPolicy, ExpiringOptions
-from glaive.io.location import path_of_file_uri, with_slashes
+from glaive.io.location import path_of_file_uri, path_text, with_slashes
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.options import (
     ANYTHING,
@@ -638,7 +638,7 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     OptionError
         The scheme has a single slash, such as ``dbfs:/x``.
     """
-    text = os.fspath(uri)
+    text = path_text(uri)
     slashed = with_slashes(text)
     if slashed != text:
         return path_of_file_uri(slashed)

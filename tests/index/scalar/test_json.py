@@ -79,7 +79,7 @@ def test_whole_documents_have_no_order(tmp_path: Path) -> None:
         ({"path": "a.b"}, "path: expected the name of a member of the documents, found 'a.b'"),
         ({"path": "$.a"}, "path: expected the name"),
         ({"path": "m", "target_index_type": "json"}, "target_index_type: expected one of btree"),
-        ({"path": "m", "other": 1}, "parameter 'other' is unknown: a BTREE index"),
+        ({"path": "m", "other": 1}, "parameter 'other' is unknown. Parameters of BTREE"),
     ],
 )
 def test_wrong_parameters_are_named(

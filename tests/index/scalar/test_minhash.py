@@ -76,7 +76,7 @@ def test_parameters_come_back_from_details() -> None:
         ({"num_hashes": 8192}, "num_hashes: expected 1 to 4096"),
         ({"num_hashes": 257, "num_bands": 257}, "num_bands: expected 1 to 256"),
         ({"shingle_size": 0}, "shingle_size"),
-        ({"bands": 3}, "'bands' is unknown: a MINHASHLSH"),
+        ({"bands": 3}, "'bands' is unknown; did you mean 'num_bands'"),
         ({"tokenizer": "ngram"}, "expected a mapping"),
         ({"tokenizer": {"custom_stop_words": ["a"]}}, "custom_stop_words"),
         ({"tokenizer": {"base_tokenizer": "jieba"}}, "needs a dictionary"),

@@ -176,11 +176,11 @@ def test_filters_have_the_size_for_their_probability(
     [
         ("zonemap", {"rows_per_zone": 0}, "rows_per_zone: expected an integer from 1"),
         ("zonemap", {"rows_per_zone": 2.5}, "rows_per_zone: expected an integer from 1"),
-        ("zonemap", {"rows": 1}, "'rows' is unknown: a ZONEMAP index takes only rows_per"),
+        ("zonemap", {"row_per_zone": 1}, "unknown; did you mean 'rows_per_zone'"),
         ("bloomfilter", {"probability": 1.0}, "probability: expected a number between 0 and 1"),
         ("bloomfilter", {"number_of_items": True}, "number_of_items: expected an integer"),
-        ("btree", {"a": 1}, "parameter 'a' is unknown: a BTREE index takes only zone_size"),
-        ("bitmap", {"a": 1}, "parameter 'a' is unknown: a BITMAP index takes no parameters"),
+        ("btree", {"a": 1}, "parameter 'a' is unknown. Parameters of BTREE: zone_size"),
+        ("bitmap", {"a": 1}, "parameter 'a' is unknown. Parameters of BITMAP: none"),
     ],
 )
 def test_parameters_that_no_kind_has_and_wrong_ones_are_named(

@@ -344,6 +344,8 @@ def _recipe(
         transforms = BatchUDF(transforms)
     if isinstance(transforms, BatchUDF):
         return _function(snapshot, transforms, read_columns, batch_size, folder)
+    if isinstance(transforms, str | int | None):
+        raise OptionError(f"transforms: expected rows or {{'b': 'a+1'}}, found {transforms!r:.50}.")
     schema, rows = read_source(transforms, reader_schema)
     return _stream(snapshot, schema, rows, positions)
 

@@ -331,6 +331,8 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     SchemaError
         A type is nested too deeply, or a name is invalid UTF-8.
     """
+    if not isinstance(schema, pa.Schema | None):
+        raise OptionError(f"schema: expected a pa.Schema, found {schema!r:.50}. Call pa.schema.")
     with refuse_half_characters(_INPUT):
         source_schema, rows = _read(data, schema)
     check_schema(source_schema)

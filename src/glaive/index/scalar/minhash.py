@@ -93,7 +93,7 @@ class MinHashParams:
         OptionError
             An option is unknown, or has a wrong value.
         """
-        known_parameters("MINHASHLSH", options, (_HASHES, _BANDS, _SHINGLE, _TOKENIZER))
+        known_parameters("MINHASHLSH", options, (_HASHES, _BANDS, _SHINGLE, _TOKENIZER), ())
         given = options.get(_TOKENIZER)
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"{_TOKENIZER}: expected a mapping of options, found {given!r:.80}")

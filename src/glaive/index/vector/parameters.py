@@ -19,7 +19,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, IndexKindError, OptionError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
-from glaive.index.protocol import PARAMETERS, IndexSource
+from glaive.index.protocol import PARAMETERS, VECTOR_PARAMETERS, IndexSource
 from glaive.index.vector.coder import (
     Clusters,
     Coder,
@@ -178,9 +178,9 @@ class _Reader:
         return None if value is None else _INTEGERS[name].check(name, value)
 
     def end(self, kind: str) -> None:
-        unknown = sorted(self._left.keys() - PARAMETERS)
-        if unknown:
-            raise OptionError(f"{', '.join(unknown)}: no such parameter of {kind}")
+        for name in sorted(self._left.keys() - PARAMETERS):
+            closest = OptionError.did_you_mean(name, VECTOR_PARAMETERS.split())
+            raise OptionError(f"{name}: no such parameter of {kind}{closest}")
 
 
 _INTEGERS: Final = {

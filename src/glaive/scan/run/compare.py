@@ -19,6 +19,7 @@ from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import FALSE, float_order, unscaled
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.options import SWITCH, check_fields, option
 from glaive.types import Int64s, items_of
 
 
@@ -37,8 +38,11 @@ class ColumnOrdering:
     """
 
     column_name: str
-    ascending: bool = True
-    nulls_first: bool = False
+    ascending: bool = option(SWITCH, default=True)
+    nulls_first: bool = option(SWITCH, default=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def orderings(given: object) -> tuple[ColumnOrdering, ...]:

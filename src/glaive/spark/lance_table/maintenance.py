@@ -335,7 +335,7 @@ class TableMaintenance(TableHandle):
         VersionNotFoundError
             All versions are younger.
         """
-        return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
+        return self.restoreToVersion(version_as_of(self._latest().store, timestamp, "timestamp"))
 
     def createTag(self, name: str, version: int | None = None) -> None:
         """Name a version. Clean-up keeps tagged versions.
