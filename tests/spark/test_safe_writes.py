@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everybody has for it
 
 import glaive
@@ -21,6 +22,7 @@ from glaive.errors import (
     RefNotFoundError,
     SchemaError,
 )
+from glaive.spark import frame_writing
 
 pytestmark = pytest.mark.spark
 
@@ -396,3 +398,78 @@ def test_a_value_with_the_words_of_an_error_does_not_make_a_failed_write_pass_fo
 
     with pytest.raises(Exception, match="cannot be cast"):
         glaive.spark.write(numbers, uri, mode="ignore")
+
+
+# --- batches that Java sends to Python ----------------------------------------------------
+
+
+def stored(spark: SparkSession, tmp_path: Path, *columns: str) -> DataFrame:
+    spark.range(5).selectExpr(*columns).write.parquet(str(tmp_path / "rows"))
+    return spark.read.parquet(str(tmp_path / "rows"))
+
+
+NUMBERS = ("id", "cast(id as decimal(9,2)) as d", "current_date() as day")
+
+
+@pytest.mark.parametrize(
+    ("columns", "then", "spared"),
+    [
+        (NUMBERS, "id + 1 as id", True),
+        (NUMBERS, "array(id) as a", False),
+        (NUMBERS, "cast('x' as binary) as b", False),
+        (("cast(id as string) as s",), "s", True),
+        (("repeat('x', 3000) as s",), "s", False),
+        (("cast(id as string) as s",), "first(s) as s", False),
+    ],
+)
+def test_spark_measures_batches_unless_rows_are_short(
+    spark: SparkSession,
+    uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: tuple[str, ...],
+    then: str,
+    spared: bool,
+) -> None:
+    frame = stored(spark, tmp_path, *columns).selectExpr(then)
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    seen: list[str | None] = []
+
+    def save(writer: DataFrameWriter, path: str) -> None:
+        seen.append(spark.sparkContext.getLocalProperty(limit))
+        saved(writer, path)
+
+    saved = DataFrameWriter.save
+    monkeypatch.setattr(DataFrameWriter, "save", save)
+    monkeypatch.setattr(frame_writing, "_LARGE_FRAME", 1)
+    glaive.spark.write(frame, uri)
+    assert seen == [str(2**31 - 1) if spared else None]
+    assert spark.sparkContext.getLocalProperty(limit) is None
+    assert glaive.dataset(uri).count_rows() == frame.count()
+
+
+def test_small_frames_and_filters_start_no_job_for_the_first_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = stored(spark, tmp_path, "cast(id as string) as s")
+    assert not frame_writing._has_short_rows(frame)  # noqa: SLF001  # the step under test
+    monkeypatch.setattr(frame_writing, "_LARGE_FRAME", 1)
+    assert frame_writing._has_short_rows(frame)  # noqa: SLF001  # the step under test
+    monkeypatch.setattr(DataFrame, "take", None)
+    assert not frame_writing._has_short_rows(frame.where("s > '1'"))  # noqa: SLF001  # the step under test
+
+
+def test_the_size_that_a_session_sets_for_batches_stays(spark: SparkSession) -> None:
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.record_batch({"rows": [batch.num_rows]}) for batch in batches)
+
+    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
+    frame = spark.range(3).coalesce(1)
+    spark.conf.set(limit, 1)
+    try:
+        with frame_writing._batches_of_any_size(frame):  # noqa: SLF001  # the step under test
+            assert [row.rows for row in frame.mapInArrow(sizes, "rows long").collect()] == [1, 1, 1]
+    finally:
+        spark.conf.unset(limit)
+    with frame_writing._batches_of_any_size(frame):  # noqa: SLF001  # the step under test
+        assert [row.rows for row in frame.mapInArrow(sizes, "rows long").collect()] == [3]

@@ -8,12 +8,20 @@ messages of Spark Connect.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args
 from uuid import uuid4
 
-from pyspark.sql.types import ArrayType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampType,
+)
 
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.plan import exists_already
@@ -55,6 +63,12 @@ if TYPE_CHECKING:
 
 NAMES = ("lance", "glaive")
 """Names of the source."""
+
+_BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_FIXED_WIDTH: Final = (NumericType, BooleanType, DateType, TimestampType)
+_CHEAP_STEPS: Final = {"ColumnarToRow", "FileScan", "Project", "Union"}
+_LARGE_FRAME: Final = 64 << 20  # bytes
+_SHORT_ROW: Final = 1024  # characters: 10,000 rows, Spark's limit for a batch, take 10 MB
 
 RELATION = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
 
@@ -432,9 +446,47 @@ def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode
     """Write a frame with the source, in one of the source's modes."""
     frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
     options = {**options, **spark_texts({"decimals": decimals or None})}
-    with _active(frame.sparkSession):
+    with _active(frame.sparkSession), _batches_of_any_size(frame):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
+
+
+@contextmanager
+def _batches_of_any_size(frame: DataFrame) -> Iterator[None]:
+    """Limit the rows of batches that Java sends to Python, not their bytes, if rows are short.
+
+    Spark computes the size of a batch after each row. That takes up to a quarter of the CPU time
+    of a write. A setting of the session has precedence over a property of the thread.
+    """
+    if is_connect(frame.sparkSession) or not _has_short_rows(frame):
+        yield
+        return
+    context = frame.sparkSession.sparkContext
+    context.setLocalProperty(_BATCH_BYTES, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_BATCH_BYTES, None)  # type: ignore[arg-type]  # removes it
+
+
+def _has_short_rows(frame: DataFrame) -> bool:
+    """Return whether rows take few bytes, judged by the types and by the first rows.
+
+    Strings may be long. So a large frame with strings starts a job for the first rows, if Spark
+    gets them from files without a filter, shuffle or function.
+    """
+    types = [field.dataType for field in frame.schema]
+    if len(types) > 500 or not all(isinstance(one, (*_FIXED_WIDTH, StringType)) for one in types):
+        return False
+    if not any(isinstance(one, StringType) for one in types):
+        return True
+    plan: Any = frame
+    executed = plan._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001  # no public way
+    steps = set(re.findall(r"^[^A-Za-z]*(\w+)", executed, re.MULTILINE))
+    if (planned_bytes(frame) or 0) < _LARGE_FRAME or not steps <= _CHEAP_STEPS:
+        return False
+    first = frame.take(1000)
+    return len(first) > 0 and sum(len(str(row)) for row in first) <= len(first) * _SHORT_ROW
 
 
 def _version_read(
