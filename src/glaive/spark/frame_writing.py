@@ -475,17 +475,19 @@ def _has_short_rows(frame: DataFrame) -> bool:
     Strings may be long. So a large frame with strings starts a job for the first rows, if Spark
     gets them from files without a filter, shuffle or function.
     """
-    types = [field.dataType for field in frame.schema]
-    if len(types) > 500 or not all(isinstance(one, (*_FIXED_WIDTH, StringType)) for one in types):
+    kinds = {str(at): field.dataType for at, field in enumerate(frame.schema)}
+    strings = [at for at, kind in kinds.items() if isinstance(kind, StringType)]
+    fixed = [at for at, kind in kinds.items() if isinstance(kind, _FIXED_WIDTH)]
+    if len(kinds) > 500 or len(strings) + len(fixed) < len(kinds):
         return False
-    if not any(isinstance(one, StringType) for one in types):
+    if not strings:
         return True
     plan: Any = frame
     executed = plan._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001  # no public way
     steps = set(re.findall(r"^[^A-Za-z]*(\w+)", executed, re.MULTILINE))
     if (planned_bytes(frame) or 0) < _LARGE_FRAME or not steps <= _CHEAP_STEPS:
         return False
-    first = frame.take(1000)
+    first = frame.toDF(*kinds).select(*strings).take(1000)
     return len(first) > 0 and sum(len(str(row)) for row in first) <= len(first) * _SHORT_ROW
 
 
