@@ -449,28 +449,40 @@ def test_spark_measures_batches_unless_rows_are_short(
     assert glaive.dataset(uri).count_rows() == frame.count()
 
 
-def test_small_frames_and_filters_start_no_job_for_the_first_rows(
+def test_only_large_frames_of_files_and_ranges_have_rows_known_as_short(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = stored(spark, tmp_path, "cast(id as string) as s")
-    assert not frame_writing._has_short_rows(frame)  # noqa: SLF001  # the step under test
+    is_short = frame_writing._has_short_rows  # noqa: SLF001  # the step under test
+    assert not is_short(frame)
     monkeypatch.setattr(frame_writing, "_LARGE_FRAME", 1)
-    assert frame_writing._has_short_rows(frame)  # noqa: SLF001  # the step under test
-    monkeypatch.setattr(DataFrame, "take", None)
-    assert not frame_writing._has_short_rows(frame.where("s > '1'"))  # noqa: SLF001  # the step under test
+    assert is_short(frame)
+    assert is_short(spark.range(3))
+    assert not is_short(spark.range(3).mapInArrow(lambda batches: batches, "id long"))
+    assert not is_short(frame.where("s > '1'"))
+    spark.conf.set(frame_writing._BATCH_ROWS, 0)  # noqa: SLF001  # no limit of rows
+    try:
+        assert not is_short(frame)
+    finally:
+        spark.conf.unset(frame_writing._BATCH_ROWS)  # noqa: SLF001  # as above
 
 
-def test_the_size_that_a_session_sets_for_batches_stays(spark: SparkSession) -> None:
+def test_a_setting_of_a_session_has_precedence_for_batches(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (pa.record_batch({"rows": [batch.num_rows]}) for batch in batches)
 
-    limit = "spark.sql.execution.arrow.maxBytesPerBatch"
-    frame = spark.range(3).coalesce(1)
-    spark.conf.set(limit, 1)
+    def written() -> list[int]:
+        with frame_writing._short_batches(frame):  # noqa: SLF001  # the step under test
+            return [row.rows for row in frame.mapInArrow(sizes, "rows long").collect()]
+
+    limit, frame = frame_writing._BATCH_BYTES, spark.range(3).coalesce(1)  # noqa: SLF001  # its name
+    monkeypatch.setattr(frame_writing, "_has_short_rows", lambda _: True)
+    monkeypatch.setitem(frame_writing._SHORT_BATCHES, limit, "1")  # noqa: SLF001  # as above
+    assert written() == [1, 1, 1]
+    spark.conf.set(limit, "64m")
     try:
-        with frame_writing._batches_of_any_size(frame):  # noqa: SLF001  # the step under test
-            assert [row.rows for row in frame.mapInArrow(sizes, "rows long").collect()] == [1, 1, 1]
+        assert written() == [3]
     finally:
         spark.conf.unset(limit)
-    with frame_writing._batches_of_any_size(frame):  # noqa: SLF001  # the step under test
-        assert [row.rows for row in frame.mapInArrow(sizes, "rows long").collect()] == [3]

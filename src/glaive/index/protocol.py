@@ -150,7 +150,7 @@ _IGNORED_PARAMETERS: Final = (  # they change how pylance builds an index, and k
     "shuffle_partition_batches shuffle_partition_concurrency storage_options "
     "streaming_coreset_rate streaming_refine_passes streaming_sample_rate use_torch "
 )
-_TEXT_PARAMETERS: Final = (
+TEXT_PARAMETERS: Final = (
     "analyzer ascii_folding base_tokenizer block_size custom_stop_words document_granularity "
     "format_version index_operators language lower_case max_ngram_length max_token_length "
     "min_ngram_length num_workers prefix_only preserve_original remove_stop_words "
@@ -161,7 +161,7 @@ _SCALAR_PARAMETERS: Final = (
     "target_index_type tokenizer zone_size"
 )
 PARAMETERS: Final = frozenset(
-    (VECTOR_PARAMETERS + _IGNORED_PARAMETERS + _TEXT_PARAMETERS + _SCALAR_PARAMETERS).split()
+    (VECTOR_PARAMETERS + _IGNORED_PARAMETERS + TEXT_PARAMETERS + _SCALAR_PARAMETERS).split()
 )
 """Names of parameters that any kind of index has: other kinds ignore them, as in pylance."""
 

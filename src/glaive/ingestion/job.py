@@ -280,7 +280,10 @@ def _listed(
         last = (lambda _: None) if ledger is None else ledger.last
         return chosen.files(names, options, last, by_keys=mode == "merge"), chosen.removed, 0
     files = (list_sources if chosen is None else chosen.files)(names, options)
-    new, changed = (files, 0) if ledger is None else ledger.new(files)
+    if ledger is None:
+        return files, [], 0
+    # A file of zero bytes may be filled later.
+    new, changed = ledger.new([file for file in files if file.size])
     return new, [], changed
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args
 from uuid import uuid4
 
+from pyspark.sql.functions import octet_length
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -64,11 +65,12 @@ if TYPE_CHECKING:
 NAMES = ("lance", "glaive")
 """Names of the source."""
 
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BATCH_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_SHORT_BATCHES: Final = {_BATCH_ROWS: "2000", _BATCH_BYTES: str(2**31 - 1)}
 _FIXED_WIDTH: Final = (NumericType, BooleanType, DateType, TimestampType)
-_CHEAP_STEPS: Final = {"ColumnarToRow", "FileScan", "Project", "Union"}
+_CHEAP_STEPS: Final = {"ColumnarToRow", "FileScan", "Project", "Range"}
 _LARGE_FRAME: Final = 64 << 20  # bytes
-_SHORT_ROW: Final = 1024  # characters: 10,000 rows, Spark's limit for a batch, take 10 MB
 
 RELATION = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
 
@@ -446,13 +448,13 @@ def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode
     """Write a frame with the source, in one of the source's modes."""
     frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
     options = {**options, **spark_texts({"decimals": decimals or None})}
-    with _active(frame.sparkSession), _batches_of_any_size(frame):
+    with _active(frame.sparkSession), _short_batches(frame):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
 
 
 @contextmanager
-def _batches_of_any_size(frame: DataFrame) -> Iterator[None]:
+def _short_batches(frame: DataFrame) -> Iterator[None]:
     """Limit the rows of batches that Java sends to Python, not their bytes, if rows are short.
 
     Spark computes the size of a batch after each row. That takes up to a quarter of the CPU time
@@ -461,34 +463,41 @@ def _batches_of_any_size(frame: DataFrame) -> Iterator[None]:
     if is_connect(frame.sparkSession) or not _has_short_rows(frame):
         yield
         return
-    context = frame.sparkSession.sparkContext
-    context.setLocalProperty(_BATCH_BYTES, str(2**31 - 1))
+    context: Any = frame.sparkSession.sparkContext
+    before = {name: context.getLocalProperty(name) for name in _SHORT_BATCHES}
+    for name, value in _SHORT_BATCHES.items():
+        context.setLocalProperty(name, value)
     try:
         yield
     finally:
-        context.setLocalProperty(_BATCH_BYTES, None)  # type: ignore[arg-type]  # removes it
+        for name, value in before.items():
+            context.setLocalProperty(name, value)
 
 
 def _has_short_rows(frame: DataFrame) -> bool:
     """Return whether rows take few bytes, judged by the types and by the first rows.
 
-    Strings may be long. So a large frame with strings starts a job for the first rows, if Spark
-    gets them from files without a filter, shuffle or function.
+    Only frames whose rows come straight from files or ranges do: the limits of batches also apply
+    to functions of Python in the frame. Strings may be long. So a large frame with strings starts a
+    job for the first rows.
     """
     kinds = {str(at): field.dataType for at, field in enumerate(frame.schema)}
     strings = [at for at, kind in kinds.items() if isinstance(kind, StringType)]
     fixed = [at for at, kind in kinds.items() if isinstance(kind, _FIXED_WIDTH)]
     if len(kinds) > 500 or len(strings) + len(fixed) < len(kinds):
         return False
-    if not strings:
-        return True
+    rows = int(str(frame.sparkSession.conf.get(_BATCH_ROWS)))
+    if not 0 < rows <= 10_000 or (planned_bytes(frame) or 0) < _LARGE_FRAME:
+        return False
     plan: Any = frame
     executed = plan._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001  # no public way
-    steps = set(re.findall(r"^[^A-Za-z]*(\w+)", executed, re.MULTILINE))
-    if (planned_bytes(frame) or 0) < _LARGE_FRAME or not steps <= _CHEAP_STEPS:
+    if not set(re.findall(r"^[^A-Za-z]*(\w+)", executed, re.MULTILINE)) <= _CHEAP_STEPS:
         return False
-    first = frame.toDF(*kinds).select(*strings).take(1000)
-    return len(first) > 0 and sum(len(str(row)) for row in first) <= len(first) * _SHORT_ROW
+    if not strings:
+        return True
+    sizes = [octet_length(at) for at in strings]
+    first = frame.toDF(*kinds).select(*sizes).take(1000)
+    return len(first) > 0 and sum(size or 0 for row in first for size in row) <= 1000 * len(first)
 
 
 def _version_read(

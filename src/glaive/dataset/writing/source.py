@@ -22,6 +22,7 @@ import pyarrow as pa
 from glaive.arrow.validation import check_schema, in_own_memory, refuse_half_characters
 from glaive.errors import GlaiveError, OptionError, SchemaError, UnsupportedFeatureError
 from glaive.expr.coerce import is_list, is_number, is_string, plain
+from glaive.format.fields import LanceSchema
 
 # --- Pydantic models as rows: their Arrow schema, and tables of instances (Pydantic 2) --
 
@@ -311,7 +312,9 @@ def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
             yield item
 
 
-def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Rows]]:
+def read_source(
+    data: object, schema: pa.Schema | LanceSchema | None = None
+) -> tuple[pa.Schema, Iterator[Rows]]:
     """Return the schema and the rows of ``data``.
 
     Parameters
@@ -331,6 +334,8 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     SchemaError
         A type is nested too deeply, or a name is invalid UTF-8.
     """
+    if isinstance(schema, LanceSchema):
+        schema = schema.to_pyarrow()
     if not isinstance(schema, pa.Schema | None):
         raise OptionError(f"schema: expected a pa.Schema, found {schema!r:.50}. Call pa.schema.")
     with refuse_half_characters(_INPUT):

@@ -22,6 +22,8 @@ from glaive.errors import CorruptFileError, OptionError, SchemaError, Unsupporte
 from glaive.format.pb import minhash_details_pb2
 from glaive.format.wire import field_numbers, parse
 from glaive.index.protocol import (
+    PARAMETERS,
+    TEXT_PARAMETERS,
     BuiltSegment,
     Entries,
     Entry,
@@ -93,7 +95,10 @@ class MinHashParams:
         OptionError
             An option is unknown, or has a wrong value.
         """
-        known_parameters("MINHASHLSH", options, (_HASHES, _BANDS, _SHINGLE, _TOKENIZER), ())
+        known = _HASHES, _BANDS, _SHINGLE, _TOKENIZER
+        known_parameters(
+            "MINHASHLSH", options, known, PARAMETERS.difference(TEXT_PARAMETERS.split())
+        )
         given = options.get(_TOKENIZER)
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"{_TOKENIZER}: expected a mapping of options, found {given!r:.80}")
