@@ -18,7 +18,7 @@ from tests.proof.simulated.tables import SHARES
 
 from glaive.format.paths import manifest_path
 
-SCHEDULES, AT_ONCE = 10_000, 2_500
+SCHEDULES, AT_ONCE = 5_000, 2_500
 
 
 def simulate(*options: object) -> tuple[int, dict[str, Any]]:
