@@ -668,8 +668,11 @@ def test_masked_positions_and_numbers_of_queries_are_refused(tmp_path: Path) -> 
     assert dataset.take(np.ma.array([1, 0]))["v"].to_pylist() == [[0, 1, 0], [1, 0, 0]]
 
 
-def test_a_schema_of_another_dataset_gives_the_types(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rows", [[{"a": 1}], pa.table({"a": pa.array([1], pa.int16())})], ids=["rows", "table"]
+)
+def test_a_schema_may_be_that_of_another_dataset(tmp_path: Path, rows: object) -> None:
     schema = pa.schema([("a", pa.int16())])
     first = glaive.write_dataset([], tmp_path / "a.lance", schema=schema)
-    second = glaive.write_dataset([{"a": 1}], tmp_path / "b.lance", schema=first.lance_schema)
+    second = glaive.write_dataset(rows, tmp_path / "b.lance", schema=first.lance_schema)
     assert second.to_table() == pa.table({"a": [1]}, schema)

@@ -63,6 +63,7 @@ def test_parameters_come_back_from_details() -> None:
         {"num_hashes": 64, "num_bands": 8, "shingle_size": 1},
         {"tokenizer": {"base_tokenizer": "ngram", "min_ngram_length": 2, "stem": True}},
         {"tokenizer": {"language": "French", "max_token_length": None}},
+        {"metric": "L2", "sample_rate": 256},  # of vector indices
     ):
         params = MinHashParams.of(options)
         assert MinHashParams.read(params.encoded(), "here") == params
@@ -76,6 +77,7 @@ def test_parameters_come_back_from_details() -> None:
         ({"num_hashes": 8192}, "num_hashes: expected 1 to 4096"),
         ({"num_hashes": 257, "num_bands": 257}, "num_bands: expected 1 to 256"),
         ({"shingle_size": 0}, "shingle_size"),
+        ({"stem": True}, "'stem' is unknown"),
         ({"bands": 3}, "'bands' is unknown; did you mean 'num_bands'"),
         ({"tokenizer": "ngram"}, "expected a mapping"),
         ({"tokenizer": {"custom_stop_words": ["a"]}}, "custom_stop_words"),
