@@ -347,6 +347,7 @@ def test_a_table_is_created_again_by_its_statement(spark: SparkSession, tmp_path
         tables[0].manifest.wire.writer_feature_flags == tables[1].manifest.wire.writer_feature_flags
     )
     assert create_statement(first) == create_statement(second)
+    assert "TBLPROPERTIES ('a.b' = 'c\\'d', 'e' = '1')" in create_statement(first)
     for table in tables:
         table.insert({"id": [None]})
     assert [lance.dataset(str(uri)).to_table()["id"].to_pylist() for uri in (first, second)] == [

@@ -468,7 +468,7 @@ def _type(kind: DataType) -> str:
 
 
 def _pairs(entries: Mapping[str, str]) -> str:
-    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in entries.items())
+    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in sorted(entries.items()))
 
 
 def _quoted(text: str) -> str:
