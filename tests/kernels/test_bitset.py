@@ -17,9 +17,10 @@ from glaive.types import as_buffer
     start=st.integers(-500, 500) | st.integers(0, 2**64 - 1),
     steps=st.lists(st.integers(2, 200), min_size=1, max_size=60),
     spans=st.sampled_from([0, 1, 50]),
+    listed=st.booleans(),
 )
 def test_words_on_both_sides_of_zero_are_one_bitmap(
-    bits: int, start: int, steps: list[int], spans: int
+    bits: int, start: int, steps: list[int], spans: int, listed: bool
 ) -> None:
     ends = np.cumsum([0, *steps]).tolist()
     sizes = [min(spans, step - 2) for step in steps] + [spans]
@@ -30,7 +31,8 @@ def test_words_on_both_sides_of_zero_are_one_bitmap(
         for more in range(size + 1)
     ]
     order = np.argsort(np.array(lows, np.uint64))
-    marks = bitset_of(bits, np.array(lows, np.uint64)[order], np.array(sizes, np.uint64)[order])
+    ranges = np.array(lows, np.uint64)[order], np.array(sizes, np.uint64)[order]
+    marks = bitset_of(bits, *ranges, words_of(bits, *ranges) if listed else None)
     assert marks is not None
     flags = np.unpackbits(marks.bits, bitorder="little")
     positions = np.flatnonzero(flags).tolist()
@@ -40,10 +42,10 @@ def test_words_on_both_sides_of_zero_are_one_bitmap(
 
 def test_words_that_are_far_apart_have_no_bitmap() -> None:
     none = np.zeros(2, np.uint64)
-    assert bitset_of(64, np.array([0, 1 << 62], np.uint64), none) is None
-    assert bitset_of(64, np.array([5, 5 + (1 << 25)], np.uint64), none) is None
+    assert bitset_of(64, np.array([0, 1 << 62], np.uint64), none, None) is None
+    assert bitset_of(64, np.array([5, 5 + (1 << 25)], np.uint64), none, None) is None
     wide = np.array([1 << 40, 0], np.uint64)
-    assert bitset_of(64, np.array([0, 1 << 41], np.uint64), wide) is None
+    assert bitset_of(64, np.array([0, 1 << 41], np.uint64), wide, None) is None
 
 
 def test_ranges_of_many_words_are_not_spelled_out() -> None:

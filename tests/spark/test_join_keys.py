@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from datetime import date, timedelta
 from decimal import Decimal
@@ -180,6 +181,66 @@ def test_keys_of_many_bytes_stay_where_they_are(
 ) -> None:
     monkeypatch.setitem(queries.MAX_SEARCHED_BYTES, True, 0)
     assert _read(spark, f"select * {FEWER['inner']}", tables) == []
+
+
+LIMITS = {
+    ("k", 64, 1 << 7): "k among 8 keys of small",
+    ("k", 56, 1 << 6): None,
+    ("name", 1 << 10, 1 << 7): "name among 9 keys of small",
+    ("name", 0, 1 << 7): None,
+}
+
+
+@pytest.mark.parametrize(("column", "size", "distance"), LIMITS)
+def test_keys_are_few_bytes_or_integers_near_each_other(
+    spark: SparkSession,
+    tables: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    size: int,
+    distance: int,
+) -> None:
+    monkeypatch.setattr(queries, "MAX_KEY_BYTES", size)
+    monkeypatch.setattr(queries, "MAX_KEY_BITS", distance)
+    query = f"select * from big b join small s on b.{column} = s.{column} where kind = 'kind 1'"
+    wanted = LIMITS[column, size, distance]
+    _check(spark, query, tables, [wanted] if wanted else [])
+
+
+@pytest.mark.parametrize("column", ["k", "name"])
+def test_more_integers_than_texts_are_keys(
+    spark: SparkSession, tables: dict[str, str], monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    monkeypatch.setattr(queries, "MAX_KEYS", {True: 9, False: 8})
+    monkeypatch.setattr(queries, "FEW_KEYS", 0)
+    query = f"select * from big b join small s on b.{column} = s.{column} where kind = 'kind 1'"
+    _check(spark, query, tables, [KEYS] if column == "k" else [])
+
+
+NUMBERS = {
+    "none": pa.array([], pa.int64()),
+    "one": pa.array([-5], pa.int8()),
+    "near": pa.array([7, *range(100, 900, 3)], pa.int64()),
+    "all": pa.array([-(2**63), -1, 0, 2**63 - 1], pa.int64()),
+    "unsigned": pa.array([0, 2**32 - 1], pa.uint32()),
+    "slice": pa.array([1, 4, 9, 300], pa.int16())[1:],
+    "days": pa.array([DAY, DAY + timedelta(1)]),
+    "texts": pa.array(["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("values", NUMBERS.values(), ids=NUMBERS)
+def test_keys_are_the_same_in_tasks(values: pa.Array) -> None:
+    received = pickle.loads(pickle.dumps(Keys(("k",), values, "s")))
+
+    assert received.values.equals(values)
+    assert (received.path, received.origin) == (("k",), "s")
+
+
+def test_near_integers_take_a_byte_each_in_pickles() -> None:
+    values = pa.array(np.cumsum(np.arange(100_000) % 250 + 1), pa.int64())
+
+    assert len(pickle.dumps(Keys(("k",), values, "s"))) < 101_000
 
 
 def test_planner_knows_how_many_rows_pass(spark: SparkSession, tmp_path: Path) -> None:

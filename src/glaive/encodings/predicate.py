@@ -14,7 +14,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth, all_set, slice_bits
+from glaive.arrow.blocks import (
+    Block,
+    Constant,
+    Dictionary,
+    FixedWidth,
+    all_set,
+    ascending,
+    slice_bits,
+)
 from glaive.arrow.build import all_null, offset_bits, to_array
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, float_order
@@ -100,32 +108,35 @@ def _key(value: Any) -> int:
     return int(words[0])
 
 
-def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
-    """Return the lows and spans of the runs of consecutive words, or of the gaps between them."""
+def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s, UInt64s | None]:
+    """Return the lows and spans of the runs of consecutive words, or of the gaps between them.
+
+    Also return the words in the runs.
+    """
     values: Any = condition.values
     empty = np.empty(0, np.uint64)
     if condition.negated and values.null_count:
-        return empty, empty
+        return empty, empty, None
     values = values.drop_null()
     bits = values.type.bit_width
     offset = values.offset * bits // 8
-    words = np.sort(items_of(values.buffers()[1], f"<u{bits // 8}", len(values), offset))
-    words = words.astype(np.uint64)
-    words = words[np.diff(words, prepend=words[:1] - _ONE) != 0]
+    items = items_of(values.buffers()[1], f"<u{bits // 8}", len(values), offset)
+    words = ascending(items).astype(np.uint64)
     top = np.uint64((1 << bits) - 1)
     if not len(words):
-        return (np.zeros(1, np.uint64), np.full(1, top)) if condition.negated else (empty, empty)
+        every = np.zeros(1, np.uint64), np.full(1, top), None
+        return every if condition.negated else (empty, empty, words)
     # Overflow is harmless: words ascend.
     ends = np.flatnonzero(np.diff(words) != 1)
     lows, highs = words[np.append(0, ends + 1)], words[np.append(ends, len(words) - 1)]
     if not condition.negated:
-        return lows, highs - lows
+        return lows, highs - lows, words
     # Gaps: from 0 or the end of a run to the next run or the largest word.
     starts = np.concatenate([np.zeros(1, np.uint64), highs + _ONE])
     stops = np.append(lows - _ONE, top)
     kept = np.ones(len(starts), np.bool_)
     kept[0], kept[-1] = lows[0] > 0, highs[-1] < top
-    return starts[kept], (stops - starts)[kept]
+    return starts[kept], (stops - starts)[kept], None
 
 
 _MAX_SEARCHED_STRINGS = 4

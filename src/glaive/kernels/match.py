@@ -84,28 +84,31 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
     total = int(sizes.sum())
     if total > max(_ALWAYS_LISTED, 4 * len(lows)):
         return None
-    sizes = sizes.astype(np.int64)
-    within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    words = np.repeat(lows, sizes) + within.astype(np.uint64)
-    masked: UInt64s = words & np.uint64((1 << bits) - 1)
+    steps = np.ones(total, np.uint64)
+    steps[0] = lows[0]
+    steps[np.cumsum(sizes[:-1]).astype(np.int64)] = lows[1:] - lows[:-1] - spans[:-1]
+    masked: UInt64s = np.cumsum(steps) & np.uint64((1 << bits) - 1)
     return masked
 
 
-def bitset_of(bits: int, lows: UInt64s, spans: UInt64s) -> Bitset | None:
+def bitset_of(bits: int, lows: UInt64s, spans: UInt64s, words: UInt64s | None) -> Bitset | None:
     """Return a bitset of two or more ranges of words; ``None`` if they are far apart.
 
-    The words have ``bits`` bits. Ranges ascend modulo ``2 ** bits``: 0 follows the largest word.
-    There are gaps between them, and the bitset omits the widest one.
+    The words have ``bits`` bits; ``words`` is ``None`` if they are many. Ranges ascend modulo
+    ``2 ** bits``: 0 follows the largest word. There are gaps between them, and the bitset omits the
+    widest one.
     """
     full = np.uint64((1 << bits) - 1)
-    gaps = (np.roll(lows, -1) - lows - spans - np.uint64(1)) & full
+    gaps = np.roll(lows, -1)
+    gaps -= lows + spans + np.uint64(1)
+    gaps &= full
     first = (int(gaps.argmax()) + 1) % len(lows)
     base = int(lows[first])
     top = (1 << bits) - int(gaps.max())
-    if top > max(_SMALL_BITSET, _BITS_PER_WORD * len(lows)) or top >= _MAX_BITS:
+    count = len(lows) if words is None else len(words)
+    if top > max(_SMALL_BITSET, _BITS_PER_WORD * count) or top >= _MAX_BITS:
         return None
     size = (top // 32 + 1) * 32  # kernels read 32 bits at a time
-    words = words_of(bits, np.roll(lows, -first), np.roll(spans, -first))
     if words is None:
         starts = ((lows - np.uint64(base)) & full).astype(np.int64)
         steps = np.zeros(size + 1, np.int8)
@@ -113,12 +116,12 @@ def bitset_of(bits: int, lows: UInt64s, spans: UInt64s) -> Bitset | None:
         steps[starts + spans.astype(np.int64) + 1] -= 1
         flags = np.cumsum(steps[:size], dtype=np.int8).view(np.bool_)
         return Bitset(np.packbits(flags, bitorder="little"), base, top)
-    positions = ((words - np.uint64(base)) & full).astype(np.int64)
-    byte = positions >> 3
-    values = np.left_shift(1, (positions & 7).astype(np.uint8), dtype=np.uint8)
-    edges = np.flatnonzero(np.diff(byte, prepend=-1))
+    positions = words - np.uint64(base)
+    positions &= full
+    bit = np.left_shift(1, positions.astype(np.uint8) & 7, dtype=np.uint8)
+    positions >>= np.uint64(3)
     bitmap = np.zeros(size // 8, np.uint8)
-    bitmap[byte[edges]] = np.bitwise_or.reduceat(values, edges)
+    np.bitwise_or.at(bitmap, positions.view(np.int64), bit)
     return Bitset(bitmap, base, top)
 
 
@@ -148,8 +151,13 @@ class IntegerRanges:
     hashed: HashedWords | None = None
 
     @classmethod
-    def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> IntegerRanges:
-        """Return a test of all words; for many ranges with a table, a bitset or hashes."""
+    def of(
+        cls, bits: int, lows: UInt64s, spans: UInt64s, words: UInt64s | None = None
+    ) -> IntegerRanges:
+        """Return a test of all words; for many ranges with a table, a bitset or hashes.
+
+        ``words`` are the words of the ranges, if they are listed already.
+        """
         lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
         test = cls(bits, lows, spans)
         if len(lows) <= _MAX_COMPARED_RANGES:
@@ -157,11 +165,12 @@ class IntegerRanges:
         if bits <= _TABLE_BITS:
             words = np.arange(1 << bits, dtype=np.uint64)
             return replace(test, table=test.flags(words).view(np.uint8))
-        bitset = bitset_of(bits, lows, spans)
+        if words is None:
+            words = words_of(bits, lows, spans)
+        bitset = bitset_of(bits, lows, spans, words)
         if bitset is not None:
             return replace(test, bitset=bitset)
-        listed = words_of(bits, lows, spans)
-        return test if listed is None else replace(test, hashed=HashedWords(listed))
+        return test if words is None else replace(test, hashed=HashedWords(words))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> Flags:
         """Return which of some words pass."""

@@ -41,6 +41,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from glaive.arrow.blocks import ascending, number_array
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import IsOneOf
 from glaive.dataclass import dataclass
 from glaive.format.field import quoted_name
@@ -552,9 +554,12 @@ def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -
 JOIN_SETTING = "spark.glaive.joinKeys"
 """Setting of a session: with ``false``, scans return all rows that pass the tests of a query."""
 
-MAX_KEYS = 1 << 21
+MAX_KEYS = {True: 1 << 23, False: 1 << 21}
+"""Maximum rows of the small side of a join, by whether its keys are integers."""
+
 MAX_KEY_BYTES = 16 << 20
-"""Maximum rows of the small side of a join, and bytes of its keys."""
+MAX_KEY_BITS = 1 << 28
+"""Maximum bytes of keys, and distance of integers that take more bytes: tasks keep a bitset."""
 
 FEW_KEYS = 10_000
 """So few keys are sent even if all rows of the small side pass its tests."""
@@ -622,7 +627,12 @@ class Side:
         rows = among(_conjunction(filters), self.keys)
         found = dataset.scanner(columns=list(path), filter=rows).to_table().column(0)
         kind, types = found.type, pa.types
-        exact = types.is_integer(kind) or types.is_date32(kind) or types.is_decimal128(kind)
+        if types.is_integer(kind):
+            numbers = ascending(as_numpy(found.drop_null()))
+            fits = numbers.nbytes <= MAX_KEY_BYTES
+            fits = fits or int(numbers[-1]) - int(numbers[0]) < MAX_KEY_BITS
+            return number_array(numbers, kind) if fits else None
+        exact = types.is_date32(kind) or types.is_decimal128(kind)
         if not exact and not types.is_string(kind) and not types.is_large_string(kind):
             return None
         values = found.unique().drop_null()
@@ -656,13 +666,16 @@ def _sides(
 
 def _send(small: Side, key: str, large: Side, column: str) -> None:
     """Send the keys of a side to another side, if they are few and likely leave out rows."""
-    is_few = small.passing <= FEW_KEYS or small.share <= 1 / 2
-    if not is_few or small.passing > MAX_KEYS or small.passing * MIN_FACTOR > large.passing:
-        return
     path, schema = large.paths.get(column, ()), large.source[2].scanner().projected_schema
-    stored = zip(schema.names, schema.types, strict=True)
+    types = zip(schema.names, schema.types, strict=True)
+    kind = next((kind for name, kind in types if (name,) == path), None)
+    few = small.passing <= FEW_KEYS or small.share <= 1 / 2
+    if kind is None or not few or small.passing > MAX_KEYS[pa.types.is_integer(kind)]:
+        return
+    if small.passing * MIN_FACTOR > large.passing:
+        return
     values = small.values(key)
-    if values is None or len(path) != 1 or (path[0], values.type) not in stored:
+    if values is None or values.type != kind:
         return
     large.keys += (Keys(path, values, shown_name(small.source[0].uri)),)
     large.passing = max(large.passing * small.share, min(large.passing, len(values)))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,7 +26,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StructType
 
-from glaive.arrow.chunked import batch_parts
+from glaive.arrow.blocks import NUMPY_TYPES, number_array
+from glaive.arrow.chunked import as_numpy, batch_parts
 from glaive.dataclass import NamedTuple
 from glaive.errors import (
     ColumnNotFoundError,
@@ -79,12 +81,27 @@ WINDOW_BYTES = 128 << 20
 class Keys(NamedTuple):
     """Values that a stored column must have: rows with other values match no row in a join.
 
-    ``origin`` is the name of the other table.
+    ``origin`` is the name of the other table. Pickles store the differences of integers, which are
+    small for dense keys.
     """
 
     path: tuple[str, ...]
     values: Any
     origin: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind = self.values.type
+        if not pa.types.is_integer(kind) or not len(self.values):
+            return Keys, tuple(self)
+        words = as_numpy(self.values).view(f"u{kind.byte_width}")
+        steps = np.diff(words)
+        steps = steps.astype(np.min_scalar_type(steps.max(initial=0)))
+        return _keys_by_steps, (self.path, kind, words[:1], steps, self.origin)
+
+
+def _keys_by_steps(path: tuple[str, ...], kind: Any, first: Any, steps: Any, origin: str) -> Keys:
+    words = np.cumsum(np.concatenate([first, steps], dtype=first.dtype), dtype=first.dtype)
+    return Keys(path, number_array(words.view(NUMPY_TYPES[kind]), kind), origin)
 
 
 class LancePartition(InputPartition):
