@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from glaive.arrow.conditions import IsOneOf
 from glaive.encodings.predicate import integer_ranges
+from glaive.kernels.match import list_rows, match_plain
+from glaive.types import as_buffer
 
 KINDS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
@@ -31,7 +33,13 @@ def test_sets_of_numbers(kind: Any, negated: bool, nulls: bool, data: st.DataObj
     assert test is not None
     array: Any = pa.array(values_tested, kind)
     words = array.to_numpy().view(f"u{limits.bits // 8}")
-    assert test.flags(words).tolist() == condition.mask(array).to_pylist()
+    mask = condition.mask(array).to_pylist()
+    assert test.flags(words).tolist() == mask
+    many, count = np.resize(words, 200), np.array([200])
+    rows = list_rows(
+        match_plain(as_buffer(many), np.zeros(1, np.int64), count, test, ""), 0, 200, 0
+    )
+    assert rows.tolist() == np.flatnonzero(np.resize(mask, 200)).tolist()
     assert integer_ranges(condition, kind) is test, "worked out once"
 
 
@@ -43,3 +51,17 @@ def test_sets_of_floats_are_sets_of_bits(negated: bool) -> None:
     values_tested = np.array([0.0, -0.0, float("nan"), 1.5, 2.0])
     expected = np.array([True, False, True, True, False]) ^ negated
     assert test.flags(values_tested.view(np.uint64)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("runs", "gap", "how"), [(20, 1 << 30, "ranges"), (1 << 16, 999, "hashed")]
+)
+def test_long_runs_stay_ranges_and_single_numbers_become_hashes(
+    runs: int, gap: int, how: str
+) -> None:
+    size = (3 << 20) // runs if how == "ranges" else 1
+    numbers = (np.arange(runs)[:, None] * gap + np.arange(size)).ravel()
+    test = integer_ranges(IsOneOf(pa.array(numbers)), pa.int64())
+    assert test is not None
+    assert test.bitset is None
+    assert (test.hashed is None) == (how == "ranges")

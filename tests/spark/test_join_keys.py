@@ -184,10 +184,11 @@ def test_keys_of_many_bytes_stay_where_they_are(
 
 
 LIMITS = {
-    ("k", 64, 1 << 7): "k among 8 keys of small",
-    ("k", 56, 1 << 6): None,
-    ("name", 1 << 10, 1 << 7): "name among 9 keys of small",
-    ("name", 0, 1 << 7): None,
+    ("k", 64, 1): "k among 8 keys of small",
+    ("k", 56, 11): "k among 8 keys of small",
+    ("k", 56, 10): None,
+    ("name", 1 << 10, 1): "name among 9 keys of small",
+    ("name", 0, 64): None,
 }
 
 
@@ -201,7 +202,7 @@ def test_keys_are_few_bytes_or_integers_near_each_other(
     distance: int,
 ) -> None:
     monkeypatch.setattr(queries, "MAX_KEY_BYTES", size)
-    monkeypatch.setattr(queries, "MAX_KEY_BITS", distance)
+    monkeypatch.setattr(queries, "MAX_KEY_DISTANCE", distance)
     query = f"select * from big b join small s on b.{column} = s.{column} where kind = 'kind 1'"
     wanted = LIMITS[column, size, distance]
     _check(spark, query, tables, [wanted] if wanted else [])
@@ -215,6 +216,21 @@ def test_more_integers_than_texts_are_keys(
     monkeypatch.setattr(queries, "FEW_KEYS", 0)
     query = f"select * from big b join small s on b.{column} = s.{column} where kind = 'kind 1'"
     _check(spark, query, tables, [KEYS] if column == "k" else [])
+
+
+def test_keys_are_counted_when_they_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"a": range(100), "b": [0] * 50, "c": range(100)}
+    for name, ids in names.items():
+        other = pa.array(range(len(ids)), pa.int64())
+        glaive.write_dataset(
+            pa.table({"id": pa.array(ids, pa.int64()), "x": other}), tmp_path / f"{name}.lance"
+        )
+    monkeypatch.setattr(queries, "FEW_KEYS", 10)
+    uris = {name: str(tmp_path / f"{name}.lance") for name in names}
+    query = "select * from a join b on a.id = b.id join c on b.x = c.x where a.x < 1"
+    assert _read(spark, query, uris) == ["id among 1 keys of a"]
 
 
 NUMBERS = {

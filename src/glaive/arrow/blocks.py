@@ -377,19 +377,6 @@ def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
     return align_bits(bitmap, start, count)
 
 
-def count_bits(bitmap: pa.Buffer, count: int) -> int:
-    """Number of set bits among the first ``count``."""
-    full_bytes, rest = divmod(count, 8)
-    total = 0
-    if full_bytes:
-        bytes_of = np.frombuffer(memoryview(bitmap), np.uint8, full_bytes)
-        total = int(np.bitwise_count(bytes_of).sum(dtype=np.int64))
-    if rest:
-        last = np.frombuffer(memoryview(bitmap), np.uint8, 1, full_bytes).item()
-        total += (last & ((1 << rest) - 1)).bit_count()
-    return total
-
-
 # --- Types within types: members, items, keys -------------------------------------------
 
 

@@ -94,9 +94,9 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
 def bitset_of(bits: int, lows: UInt64s, spans: UInt64s, words: UInt64s | None) -> Bitset | None:
     """Return a bitset of two or more ranges of words; ``None`` if they are far apart.
 
-    The words have ``bits`` bits; ``words`` is ``None`` if they are many. Ranges ascend modulo
-    ``2 ** bits``: 0 follows the largest word. There are gaps between them, and the bitset omits the
-    widest one.
+    The words have ``bits`` bits; ``words`` are ``None`` if they are not listed. Ranges ascend
+    modulo ``2 ** bits``: 0 follows the largest word. There are gaps between them, and the bitset
+    omits the widest one.
     """
     full = np.uint64((1 << bits) - 1)
     gaps = np.roll(lows, -1)
@@ -170,7 +170,9 @@ class IntegerRanges:
         bitset = bitset_of(bits, lows, spans, words)
         if bitset is not None:
             return replace(test, bitset=bitset)
-        return test if words is None else replace(test, hashed=HashedWords(words))
+        if words is None or len(words) > max(_ALWAYS_LISTED, 4 * len(lows)):
+            return test
+        return replace(test, hashed=HashedWords(words))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> Flags:
         """Return which of some words pass."""

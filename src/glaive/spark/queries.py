@@ -558,8 +558,10 @@ MAX_KEYS = {True: 1 << 23, False: 1 << 21}
 """Maximum rows of the small side of a join, by whether its keys are integers."""
 
 MAX_KEY_BYTES = 16 << 20
-MAX_KEY_BITS = 1 << 28
-"""Maximum bytes of keys, and distance of integers that take more bytes: tasks keep a bitset."""
+"""Maximum bytes of keys, except integers that are near each other: tasks make a bitset of them."""
+
+MAX_KEY_DISTANCE = 64
+"""Maximum average distance of integers that are near each other, as in bitsets."""
 
 FEW_KEYS = 10_000
 """So few keys are sent even if all rows of the small side pass its tests."""
@@ -630,7 +632,9 @@ class Side:
         if types.is_integer(kind):
             numbers = ascending(as_numpy(found.drop_null()))
             fits = numbers.nbytes <= MAX_KEY_BYTES
-            fits = fits or int(numbers[-1]) - int(numbers[0]) < MAX_KEY_BITS
+            if not fits and len(numbers) <= MAX_KEYS[True]:
+                distance = int(numbers[-1]) - int(numbers[0])
+                fits = distance < MAX_KEY_DISTANCE * len(numbers)
             return number_array(numbers, kind) if fits else None
         exact = types.is_date32(kind) or types.is_decimal128(kind)
         if not exact and not types.is_string(kind) and not types.is_large_string(kind):
@@ -675,7 +679,7 @@ def _send(small: Side, key: str, large: Side, column: str) -> None:
     if small.passing * MIN_FACTOR > large.passing:
         return
     values = small.values(key)
-    if values is None or values.type != kind:
+    if values is None or values.type != kind or len(values) * MIN_FACTOR > large.passing:
         return
     large.keys += (Keys(path, values, shown_name(small.source[0].uri)),)
     large.passing = max(large.passing * small.share, min(large.passing, len(values)))

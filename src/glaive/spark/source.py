@@ -100,7 +100,8 @@ class Keys(NamedTuple):
 
 
 def _keys_by_steps(path: tuple[str, ...], kind: Any, first: Any, steps: Any, origin: str) -> Keys:
-    words = np.cumsum(np.concatenate([first, steps], dtype=first.dtype), dtype=first.dtype)
+    words = np.concatenate([first, steps], dtype=first.dtype)
+    np.cumsum(words, out=words)
     return Keys(path, number_array(words.view(NUMPY_TYPES[kind]), kind), origin)
 
 
