@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "glaive"
@@ -39,6 +40,7 @@ def code_lines(source: str) -> int:
     return len(found)
 
 
+@cache
 def modules() -> dict[Path, int]:
     """Return the code lines of each module."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.name)
