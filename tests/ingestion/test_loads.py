@@ -21,6 +21,9 @@ from glaive.ingestion.loads import LOADED_FILES, Ledger, newest_of
 from glaive.ingestion.task import IngestedPieces
 from glaive.io.access import open_store
 
+MERGE = {"mode": "merge", "merge_keys": "n"}
+LONG = pytest.mark.nightly(reason="another load for each change of a file")
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -51,7 +54,7 @@ def expected(*files: int) -> list[int]:
     return sorted([*files, *(number + 100 for number in files)])
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "merge", "merge_keys": "n"}])
+@pytest.mark.parametrize("options", [{}, MERGE])
 def test_each_load_reads_the_files_that_are_new(
     source: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -182,7 +185,7 @@ def test_an_overwrite_cannot_read_files_once(source: Path, tmp_path: Path) -> No
         load(source, tmp_path / "t.lance", mode="overwrite")
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "merge", "merge_keys": "n"}])
+@pytest.mark.parametrize("options", [{}, MERGE])
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_load_that_another_load_precedes_reads_what_is_left(
     source: Path, tmp_path: Path, options: dict[str, Any], exists: bool
@@ -235,8 +238,15 @@ def test_bad_records_of_a_load_that_lost_are_removed(tmp_path: Path) -> None:
     assert numbers(uri) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("job_id", [None, "tonight"])
-@pytest.mark.parametrize("options", [{}, {"mode": "merge", "merge_keys": "n"}])
+@pytest.mark.parametrize(
+    ("options", "job_id"),
+    [
+        ({}, None),
+        (MERGE, "tonight"),
+        pytest.param({}, "tonight", marks=LONG),
+        pytest.param(MERGE, None, marks=LONG),
+    ],
+)
 def test_a_load_killed_before_any_change_loses_and_doubles_nothing(
     tmp_path: Path, options: dict[str, Any], job_id: str | None
 ) -> None:
@@ -259,7 +269,7 @@ def test_a_load_killed_before_any_change_loses_and_doubles_nothing(
         run()
         if job_id is not None:
             (folder / "b.csv").write_text("n\n9\n")
-        run(job=None)
+            run(job=None)
         run(job=None)
         assert numbers(uri) == [1, 2, 3, 4, 5, 6, 9], step
         assert records(bad) == ["x"], step
