@@ -126,6 +126,7 @@ def history(changes: list[Change]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: row[:2])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("seed", range(2))
 def test_late_and_repeated_changes_leave_the_newest_rows(
     spark: SparkSession, uri: str, seed: int
