@@ -65,7 +65,7 @@ def in_parts(tmp_path: Path, table: pa.Table, version: str) -> bytes:
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_the_bytes_are_the_same(tmp_path: Path, name: str, version: str) -> None:
     column = COLUMNS[name]
@@ -90,9 +90,18 @@ def test_equal_texts_are_stored_once(tmp_path: Path) -> None:
     assert len(written(tmp_path, [equal], "2.1")) > 4000
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+def test_few_numbers_are_stored_as_in_memory(tmp_path: Path, version: str) -> None:
+    runs = pa.array([number // 25 for number in range(100)])
+    data = runs.buffers()[1]
+    assert data is not None
+    assert data.to_pybytes() in written(tmp_path, [pa.table({"it": runs})], version)
+
+
+@pytest.mark.parametrize("version", ["2.2", "2.3"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_few_values_are_read_back(tmp_path: Path, name: str) -> None:
+def test_few_values_are_read_back(tmp_path: Path, name: str, version: str) -> None:
     table = pa.table({"it": COLUMNS[name]})
-    dataset = write_dataset(table, tmp_path / "t")
+    dataset = write_dataset(table, tmp_path / "t", data_storage_version=version)
     assert dataset.to_table().equals(table)
     assert dataset.take([len(table) - 1])["it"].equals(table["it"].slice(len(table) - 1))

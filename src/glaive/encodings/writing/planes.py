@@ -42,6 +42,7 @@ from glaive.encodings.values.sequences import (
     Range,
 )
 from glaive.encodings.values.variable import Variable as Plain
+from glaive.encodings.writing.few import encode_few
 from glaive.encodings.writing.page import encode_page, single_value, zip_text_encoding
 from glaive.encodings.writing.string_stats import PageSymbols, VariableStats, build_dictionary
 from glaive.errors import SchemaError
@@ -452,7 +453,10 @@ def encode_planar_page(
     sparse = nested and wanted.structural_encoding == "sparse"
     if wanted.structural_encoding == "sparse":
         wanted = replace(wanted, structural_encoding=None)
-    page = None if sparse else encode_page(array, levels, rows, options, wanted, symbols)
+    page = None
+    if not sparse:
+        page = encode_few(array, levels, rows, options, wanted)
+        page = page or encode_page(array, levels, rows, options, wanted, symbols)
     if page is not None:
         layout = page.layout
         name = layout.WhichOneof("layout")
