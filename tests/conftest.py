@@ -50,7 +50,6 @@ LONGEST = (
     "proof/test_simulation.py",
     "spark/test_environment.py",
     *FORKING,
-    "docs/test_examples.py",
     "cli/test_ingest.py",
     "interop/test_v2_3.py",
     "test_left_out.py",

@@ -21,7 +21,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
 FIRST = ("README.md", "spark.md")
-"""Pages whose examples on Spark run for every pull request; the others do in ``make nightly``."""
+"""Pages whose examples on Spark run for every pull request: ``tests/spark/test_first_steps.py``."""
 BLOCK = re.compile(r"^```(\w+)?[ ]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -79,15 +79,8 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(True, id="first-pages"),
-        pytest.param(
-            False, id="others", marks=pytest.mark.nightly(reason="starts Spark for more pages")
-        ),
-    ],
-)
+@pytest.mark.nightly(reason="starts Spark for its pages")
+@pytest.mark.parametrize("first", [True, False], ids=["first-pages", "others"])
 def test_spark_examples_run(tmp_path: Path, first: bool) -> None:
     chosen = [page for page in pages("spark") if (page.name in FIRST) == first]
     assert chosen

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import lance
 import pytest
+from click.testing import CliRunner, Result
 
 import glaive
+from glaive.cli.main import cli
 from glaive.errors import OptionError
 from glaive.spark.grammar import split_statements
 
@@ -43,19 +45,13 @@ def test_a_quote_without_an_end_is_an_error() -> None:
         split_statements("SELECT 'a;")
 
 
-def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, with a Spark of its own."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def run(*arguments: str, typed: str = "") -> Result:
+    """Run the command in this process, whose Spark runs already."""
+    return CliRunner().invoke(cli, ["sql", *arguments], input=typed)
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("unstopped")
 def test_statements_of_options_and_files_run_in_order_until_one_fails(tmp_path: Path) -> None:
     uri, file = str(tmp_path / "t.lance"), tmp_path / "up.sql"
     file.write_text(
@@ -65,11 +61,11 @@ def test_statements_of_options_and_files_run_in_order_until_one_fails(tmp_path: 
     )
     last = "SELEC 1; DELETE FROM t"
     done = run("--file", str(file), "--table", f"t={uri}", "-e", last, "--json")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "Error: Spark: [PARSE_SYNTAX_ERROR]" in done.stderr
     assert not Path(uri).exists()  # options come first
     done = run("--file", str(file), "--table", f"t={uri}", "--json", "--rows", "2")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     rows = list(map(json.loads, done.stdout.splitlines()))
     assert rows[1:3] == [{"id": 1, "name": "a;b"}, {"id": 2, "name": None}]
     assert rows[-1] == {"num_affected_rows": 1}
