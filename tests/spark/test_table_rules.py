@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,19 @@ CREATE OR REPLACE TABLE lance.`{uri}` (
 """
 
 
-@pytest.fixture
-def uri(spark: SparkSession, tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create a table with a rule of each kind, and a row."""
-    place = str(tmp_path / "t.lance")
+    place = tmp_path_factory.mktemp("rules") / "t.lance"
     glaive.spark.sql(spark, CREATE.format(uri=place))
-    glaive.spark.sql(spark, "INSERT INTO t VALUES (1, 1.0, 2, 2.0)", t=place)
+    glaive.spark.sql(spark, "INSERT INTO t VALUES (1, 1.0, 2, 2.0)", t=str(place))
     return place
+
+
+@pytest.fixture
+def uri(made: Path, tmp_path: Path) -> str:
+    """Return the path of a copy of the table."""
+    return str(shutil.copytree(made, tmp_path / "t.lance"))
 
 
 def rows_of(uri: str) -> list[tuple[Any, ...]]:
