@@ -20,7 +20,8 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-from tests.docs.test_examples import ROOT, run_on_spark
+from tests.docs.test_examples import ROOT
+from tests.docs.test_examples import run as run_page
 
 import glaive
 import glaive.spark
@@ -335,5 +336,6 @@ def test_statements_of_sql_change_and_describe_a_table(spark: SparkSession, tmp_
     assert run("SELECT count(*) FROM t") == [(9,)]
 
 
-def test_the_page_of_a_first_table_runs(tmp_path: Path) -> None:
-    run_on_spark([ROOT / "docs" / "guide" / "spark-first-table.md"], tmp_path)
+@pytest.mark.usefixtures("in_start_folder")
+def test_the_page_of_a_first_table_runs() -> None:
+    run_page(ROOT / "docs" / "guide" / "spark-first-table.md", "spark")
