@@ -53,15 +53,18 @@ def test_sets_of_floats_are_sets_of_bits(negated: bool) -> None:
     assert test.flags(values_tested.view(np.uint64)).tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    ("runs", "gap", "how"), [(20, 1 << 30, "ranges"), (1 << 16, 999, "hashed")]
-)
-def test_long_runs_stay_ranges_and_single_numbers_become_hashes(
-    runs: int, gap: int, how: str
-) -> None:
-    size = (3 << 20) // runs if how == "ranges" else 1
+SETS = {"ranges": (20, 150_000, 1 << 30), "hashed": (1 << 16, 1, 999), "bitset": (99, 2, 9)}
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_sets_of_many_numbers_are_ranges_hashes_or_bits(kind: str) -> None:
+    runs, size, gap = SETS[kind]
     numbers = (np.arange(runs)[:, None] * gap + np.arange(size)).ravel()
     test = integer_ranges(IsOneOf(pa.array(numbers)), pa.int64())
     assert test is not None
-    assert test.bitset is None
-    assert (test.hashed is None) == (how == "ranges")
+    assert (test.bitset is not None) == (kind == "bitset")
+    assert (test.hashed is not None) == (kind == "hashed")
+    near = (numbers[[0, 1, -2, -1], None] + np.arange(-16, 16)).ravel()
+    found = match_plain(as_buffer(near), np.zeros(1, np.int64), np.array([len(near)]), test, "")
+    rows = list_rows(found, 0, len(near), 0)
+    assert rows.tolist() == np.flatnonzero(np.isin(near, numbers)).tolist()
