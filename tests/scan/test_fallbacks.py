@@ -71,7 +71,7 @@ SINCE_2_2: dict[str, tuple[pa.DataType, Maker]] = {
     "map": (pa.map_(pa.string(), pa.int64()), lambda n: [(f"k{n}", n)]),
     "fixed_structs": (pa.list_(PAIR, 2), lambda n: [pair(n), pair(n + 1)]),
 }
-BULK_VERSIONS = {"2.1", "2.2", "2.3"}
+BULK_VERSIONS = {"2.0", "2.1", "2.2", "2.3"}
 OF_VERSION = {
     "0.1": COLUMNS,
     "2.0": COLUMNS | SINCE_2_0,

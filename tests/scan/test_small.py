@@ -17,9 +17,11 @@ from tests.damage import rewritten
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError
+from glaive.file.v2.container import Container
 from glaive.file.v2.reader import FieldColumns
 from glaive.file.v2.small_files import OtherOrder
 from glaive.format.fragment import Fragment, SingleFile
+from glaive.io.wrapped import HeldReader
 from glaive.scan import small
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, plan_scan
@@ -90,7 +92,7 @@ def together(dataset: LanceDataset, columns: list[str] | None = None) -> list[in
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 def test_small_fragments_come_as_they_were_written(
     tmp_path: Path, version: str, even: bool
@@ -435,7 +437,7 @@ def alternating(at: int, *, texts: Any = str) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_files_whose_encodings_alternate_come_in_their_order(tmp_path: Path, version: str) -> None:
     tables = [alternating(at) for at in range(60)]
     expected = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
@@ -487,7 +489,7 @@ def test_files_are_joined_in_another_order_by_the_bytes_of_files_not_of_rows(
     assert found[0].to_pylist() == [None, 1, None, 1]
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.3"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.3"])
 def test_damage_among_alternating_encodings_is_told_as_by_the_reader_of_single_files(
     tmp_path: Path, version: str
 ) -> None:
@@ -518,6 +520,27 @@ def test_damage_among_alternating_encodings_is_told_as_by_the_reader_of_single_f
             == [row["number"] for rows in every for row in rows][:80]
         )
     assert told > 5
+
+
+def test_items_of_lists_that_two_damaged_files_exchange_are_an_error(tmp_path: Path) -> None:
+    """The files of format 2.0 have as many items as their lists in sum, but not each of them."""
+    rows = [[True], [False, True]]
+    tables = [pa.table({"flags": pa.array(rows, pa.list_(pa.bool_()))}) for _ in range(10)]
+    dataset = store(tmp_path / "t", tables, data_storage_version="2.0")
+    for number, items in ((3, 4), (4, 2)):  # instead of 3
+        name = dataset.get_fragments()[number].data_files()[0].path
+        path = tmp_path / "t" / "data" / name
+        raw = path.read_bytes()
+        container = Container(HeldReader(name, pa.py_buffer(raw)))
+        column = container.column(1)
+        sound = column.SerializeToString()
+        column.pages[0].length = items
+        assert raw.count(sound) == 1
+        path.write_bytes(raw.replace(sound, column.SerializeToString()))
+    fresh = glaive.dataset(tmp_path / "t")
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match="items of lists"):
+            fresh.to_table()
 
 
 def test_equal_items_of_several_dictionaries_become_one(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from glaive.file.v2.small_files import (
     SmallBatch,
     suits_bulk_reads,
 )
-from glaive.file.versions import V2_0
 from glaive.format.fragment import SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
@@ -69,9 +68,6 @@ T = TypeVar("T")
 _MAX_BYTES_READ_WHOLE: Final = 512 * 1024
 """Maximum bytes of a small file, if all its columns are read, or all small files are kept."""
 
-_VERSIONS: Final = BULK_VERSIONS | {V2_0.version}
-"""Format versions of small files. glaive reads files of 2.0 one by one, and keeps their columns."""
-
 
 def small_file(
     source: BoundProjection, position: int, most: int = _MAX_BYTES_READ_WHOLE
@@ -81,7 +77,7 @@ def small_file(
     The format must allow to keep its columns.
     """
     file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
-    if file is None or file.layout[0] not in _VERSIONS:
+    if file is None or file.layout[0] not in BULK_VERSIONS:
         return None
     return file
 
@@ -99,11 +95,6 @@ def has_columns(source: BoundProjection, file: SingleFile) -> bool:
         return False
     stored = {field for field, column in zip(fields, columns, strict=True) if column >= 0}
     return source.projection.leaves <= stored
-
-
-def is_bulk(files: Sequence[SingleFile]) -> bool:
-    """Return whether the format of files of one layout allows bulk reads."""
-    return files[0].layout[0] in BULK_VERSIONS
 
 
 def read_files(source: BoundProjection, files: Sequence[SingleFile]) -> SmallBatch:
@@ -276,8 +267,7 @@ class SmallFragments:
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
         """Read an array of each field, with deleted rows; raise as :func:`read_files`."""
         columns = SmallColumns(self, source)
-        if is_bulk(self.files):
-            _ = columns.batch  # read before threads ask for it
+        _ = columns.batch  # read before threads ask for it
         return gather(columns.read, range(len(source.projection.fields)))
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
@@ -453,8 +443,8 @@ class SmallColumns:
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
         part = self.part
-        is_worth = not is_bulk(part.files)
-        if part.is_kept and not is_worth:
+        is_worth = False
+        if part.is_kept:
             kept = self._kept(at)
             kept.taken += len(rows)
             is_read = kept.taken * _READ_SHARE >= len(part.files)
@@ -468,7 +458,7 @@ class SmallColumns:
 
     def decode(self, at: int) -> pa.Array:
         """Return all rows of a field, decoded anew."""
-        if is_bulk(self.part.files) and len(self.part.files) >= MIN_SMALL_FILES:
+        if len(self.part.files) >= MIN_SMALL_FILES:
             rows = self.part.starts[-1]
             column, checked = self._bound(at, rows)
             return checked(column.read(0, rows))
@@ -591,18 +581,9 @@ def _cut(
         at += max(1, len(files))
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
-    small = [part for part in parts if isinstance(part, SmallFragments)]
-    for number, part in enumerate(small):
-        part.number = number
-        part.is_kept = are_few and _may_keep(source, part.files)
-    singly = [part for part in small if not part.is_kept and not is_bulk(part.files)]
-    return [FragmentWindows(part.ranges) if part in singly else part for part in parts]
-
-
-def _may_keep(source: BoundProjection, files: Sequence[SingleFile]) -> bool:
-    """Return whether decoded columns may be kept: not if each read compares checksums."""
-    snapshot = source.snapshot
-    return is_bulk(files) or snapshot.session.verification(snapshot.store, "fetched") != "always"
+    for number, part in enumerate(part for part in parts if isinstance(part, SmallFragments)):
+        part.number, part.is_kept = number, are_few
+    return parts
 
 
 def _run_of_files(
@@ -747,10 +728,10 @@ def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Lite
     weight = 16 * total
     few = size <= most <= source.snapshot.session.cache.budget // 4
     known, source.kept_after = source.kept_after, NEVER
-    if not files or not few or not _may_keep(source, files):
+    if not files or not few:
         return False, _PART_BYTES
     is_small = len(files) >= MIN_SMALL_FILES and max(file.size for file in files) <= MAX_BYTES
-    is_read_whole = is_small and is_bulk(files) and size <= _KEPT_BYTES
+    is_read_whole = is_small and size <= _KEPT_BYTES
     needed = max(known, size // _BYTES_PER_TAKE) if is_read_whole else known
     if needed > known:
         source.kept_after = needed
@@ -821,7 +802,7 @@ def take_small(
             if done is not None:
                 return done
     numbers, files = _usual_files(source, filter(source.is_first_take, positions.tolist()))
-    if len(files) < MIN_SMALL_FILES or not is_bulk(files):
+    if len(files) < MIN_SMALL_FILES:
         return []
     file_of = np.full(source.snapshot.manifest.num_fragments, -1, np.int64)
     file_of[numbers] = np.arange(len(files))

@@ -28,6 +28,7 @@ from glaive.arrow.blocks import (
 )
 from glaive.arrow.build import all_null, block_from_array, list_array, offset_bits, validity_flags
 from glaive.arrow.chunked import concat_arrays, take_values
+from glaive.dataclass import dataclass
 from glaive.encodings.array_encodings import (
     ArrayEncoding,
     Binary,
@@ -69,6 +70,7 @@ from glaive.file.v2.columns import Node, array_tree, number_array_columns
 from glaive.file.v2.container import MAX_ROWS, Container
 from glaive.file.v2.reader import FileV2
 from glaive.file.v2.writer import COLUMN_URL, FileV2Writer, Symbols
+from glaive.file.versions import V2_0
 from glaive.format.blobs import DESCRIPTION, NULL_POSITION, is_blob
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -652,46 +654,25 @@ class ArrayField(BoundField):
         return self._node.take(rows)
 
 
-class ArraysFile(FileV2):
-    """An opened data file of version 2.0 (a ``FileReader``)."""
+@dataclass(frozen=True, slots=True)
+class ArrayNodes:
+    """Makes the readers of fields from physical columns.
 
-    def __init__(self, container: Container, profile: FormatProfile) -> None:
-        super().__init__(container, profile)
-        # The text of a type is ambiguous: names of members may contain the separator of members.
-        self._arrays: WeakValueDictionary[tuple[int, pa.DataType], ArrayColumn]
-        self._arrays = WeakValueDictionary()
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    column
+        Return a physical column by its number, the type of its values and its name.
+    blobs_end
+        Return where values outside of pages end; ``None`` if a node has none.
+    """
 
-    def column_numbers(self) -> dict[int, int]:
-        """Return the column index by field id, in the numbering of the file's own schema."""
-        return number_array_columns(self.schema.fields, self._columns_of_leaf)
+    path: str
+    column: Callable[[int, pa.DataType, str], ArrayColumn]
+    blobs_end: Callable[[Node], int | None]
 
-    def _bound(
-        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int
-    ) -> list[BoundField]:
-        self._prepare(column for column in _columns_of(fields, column_of))
-        return [
-            ArrayField(
-                field.to_arrow(), self._node(array_tree(field, column_of), rows), rows, self.reader
-            )
-            for field in fields
-        ]
-
-    def _columns_of_leaf(self, field: Field, column: int) -> int:
-        """Return the number of columns of a leaf: strings as lists own two."""
-        if field.children or field.logical_type == "struct":
-            return 1
-        if offset_bits(field.arrow_type) is None:
-            return 1
-        pages = self.container.column(column).pages
-        if not pages:
-            return 1
-        where = Where(self.path, column, field.name, 0)
-        message = self._encoding(pages[0], where)
-        return 2 if message.WhichOneof("array_encoding") == "list" else 1
-
-    # ------------------------------------------------------------------ nodes
-
-    def _node(self, node: Node, rows: int | None) -> NodeReader:
+    def read(self, node: Node, rows: int | None) -> NodeReader:
         """Return the reader of a node; ``rows`` is ``None`` below lists: columns determine it."""
         reader = self._any_node(node, rows)
         if rows is not None and reader.rows != rows:
@@ -710,20 +691,20 @@ class ArraysFile(FileV2):
             if rows is None:
                 raise self._lacks_column(node)
             return MissingReader(node.type, rows)
-        if node.kind == "leaf" and self._holds_blobs(node):
-            descriptors = self._column(node.column, DESCRIPTION, node.name)
+        blobs_end = self.blobs_end(node)
+        if blobs_end is not None:
+            descriptors = self.column(node.column, DESCRIPTION, node.name)
             if node.type != pa.large_binary():
                 raise wrong_type(node.type, "blobs, which are large_binary", descriptors.where)
-            end = self.container.footer.metadata_start
             inner = _leaf(descriptors, DESCRIPTION)
-            return BlobReader(inner, end, descriptors.where)
-        column = self._column(node.column, node.type, node.name)
+            return BlobReader(inner, blobs_end, descriptors.where)
+        column = self.column(node.column, node.type, node.name)
         if node.kind == "list":
-            return ListReader(column, self._node(node.children[0], None), node.type)
+            return ListReader(column, self.read(node.children[0], None), node.type)
         if column.pages and column.pages[0].encoding.structural:
             if offset_bits(node.type) is None:
                 raise wrong_type(node.type, column.pages[0].encoding.wire_name, column.where)
-            items = self._column(node.column + 1, pa.uint8(), node.name)
+            items = self.column(node.column + 1, pa.uint8(), node.name)
             return TextReader(column, _leaf(items, pa.uint8()), node.type)
         return _leaf(column, node.type)
 
@@ -731,29 +712,62 @@ class ArraysFile(FileV2):
         where, expected = Where(self.path, None, node.name), "one for every part of a list"
         return CorruptFileError("columns", expected=expected, found="none", where=where)
 
-    def _holds_blobs(self, node: Node) -> bool:
-        """Return whether the values of a column are outside of its pages, by its metadata."""
-        if node.column is None or offset_bits(node.type) is None:
-            return False
-        encoding = self.container.column(node.column).encoding
-        where = Where(self.path, node.column, node.name)
-        raw = self.container.page_encoding(encoding, where)
-        message = parse(
-            encodings20_pb2.ColumnEncoding(),
-            pa.py_buffer(_message(raw, where)[1]),
-            "column encoding",
-            where,
-        )
-        return message.WhichOneof("column_encoding") == "blob"
-
     def _struct(self, node: Node, rows: int | None) -> NodeReader:
         if rows is None:
             # The header column of a struct within lists has the number of items.
             if node.column is None:
                 raise self._lacks_column(node)
-            rows = self._column(node.column, node.type, node.name).rows
-        children = [self._node(child, rows) for child in node.children]
+            rows = self.column(node.column, node.type, node.name).rows
+        children = [self.read(child, rows) for child in node.children]
         return StructReader(children, node.type, rows)
+
+
+class ArraysFile(FileV2):
+    """An opened data file of version 2.0 (a ``FileReader``)."""
+
+    def __init__(self, container: Container, profile: FormatProfile) -> None:
+        super().__init__(container, profile)
+        # The text of a type is ambiguous: names of members may contain the separator of members.
+        self._arrays: WeakValueDictionary[tuple[int, pa.DataType], ArrayColumn]
+        self._arrays = WeakValueDictionary()
+
+    def column_numbers(self) -> dict[int, int]:
+        """Return the column index by field id, in the numbering of the file's own schema."""
+        return number_array_columns(self.schema.fields, self._columns_of_leaf)
+
+    def _bound(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int
+    ) -> list[BoundField]:
+        self._prepare(column for column in _columns_of(fields, column_of))
+        nodes = ArrayNodes(self.path, self._column, self._blobs_end)
+        return [
+            ArrayField(
+                field.to_arrow(), nodes.read(array_tree(field, column_of), rows), rows, self.reader
+            )
+            for field in fields
+        ]
+
+    def _columns_of_leaf(self, field: Field, column: int) -> int:
+        """Return the number of columns of a leaf: strings as lists own two."""
+        if field.children or field.logical_type == "struct":
+            return 1
+        if offset_bits(field.arrow_type) is None:
+            return 1
+        pages = self.container.column(column).pages
+        if not pages:
+            return 1
+        where = Where(self.path, column, field.name, 0)
+        message = self._encoding(pages[0], where)
+        return 2 if message.WhichOneof("array_encoding") == "list" else 1
+
+    def _blobs_end(self, node: Node) -> int | None:
+        """Return where blobs end, if the column has some by its metadata."""
+        if node.kind != "leaf" or node.column is None or offset_bits(node.type) is None:
+            return None
+        encoding = self.container.column(node.column).encoding
+        where = Where(self.path, node.column, node.name)
+        raw = self.container.page_encoding(encoding, where)
+        return self.container.footer.metadata_start if holds_blobs(raw, where) else None
 
     # ------------------------------------------------------------------ columns
 
@@ -777,14 +791,26 @@ class ArraysFile(FileV2):
 
     def _encoding(self, page: Any, where: Where) -> Any:
         """Return the array encoding message of a page."""
-        name, raw = _message(self.container.page_encoding(page.encoding, where), where)
-        if name == _ARRAY_ENCODING:
-            message = encodings20_pb2.ArrayEncoding()
-            return parse(message, pa.py_buffer(raw), "page encoding", where)
-        raise UnsupportedFeatureError(
-            f"unknown page encoding {name!r} (in {where}); in a file of format {self.version} "
-            f"this reader knows {_ARRAY_ENCODING}"
-        )
+        return parse_array_encoding(self.container.page_encoding(page.encoding, where), where)
+
+
+def parse_array_encoding(raw: bytes, where: Where) -> Any:
+    """Parse the bytes of a page's encoding into its ``ArrayEncoding``."""
+    name, message = _message(raw, where)
+    if name == _ARRAY_ENCODING:
+        parsed = encodings20_pb2.ArrayEncoding()
+        return parse(parsed, pa.py_buffer(message), "page encoding", where)
+    raise UnsupportedFeatureError(
+        f"unknown page encoding {name!r} (in {where}); in a file of format {V2_0.version} "
+        f"this reader knows {_ARRAY_ENCODING}"
+    )
+
+
+def holds_blobs(raw: bytes, where: Where) -> bool:
+    """Return whether the values of a column are outside of its pages, by its encoding."""
+    message = pa.py_buffer(_message(raw, where)[1])
+    parsed = parse(encodings20_pb2.ColumnEncoding(), message, "column encoding", where)
+    return parsed.WhichOneof("column_encoding") == "blob"
 
 
 def _columns_of(fields: Sequence[Field], column_of: Mapping[int, int]) -> Iterator[int]:

@@ -11,22 +11,24 @@ files then reads them, and says what is wrong and where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import number_array
-from glaive.dataclass import dataclass
+from glaive.arrow.build import offset_bits
+from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import (
     Fetch,
+    Latest,
     PageBytes,
     PageParts,
     PageReader,
@@ -34,34 +36,40 @@ from glaive.encodings.protocol import (
     and_then,
 )
 from glaive.encodings.registry import open_page
-from glaive.file.protocol import BoundField
-from glaive.file.v2.columns import Column, column_tree
+from glaive.file.protocol import BoundField, FormatProfile
+from glaive.file.v2.columns import Column, Node, array_tree, column_tree
 from glaive.file.v2.container import parse_page_layout
 from glaive.file.v2.reader import FieldColumns, PagedColumns
 from glaive.file.versions import PROFILES
 from glaive.format.field import BLOB, Field
 from glaive.format.footer import MAGIC, TRAILER, FileFooter, trailing_size
 from glaive.format.pb import file2_pb2
-from glaive.io.store import JoinedObjects
+from glaive.io.store import JoinedObjects, RangeReader
 from glaive.io.wrapped import HeldReader
 from glaive.types import ByteRange, Int64s, Where, as_array
 
 if TYPE_CHECKING:
+    from glaive.encodings.array_encodings import ArrayEncoding
     from glaive.encodings.predicate import PagePredicate
+    from glaive.file.v2.arrays import ArrayColumn
 
 MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
 
-_PROFILES = [
-    profile
-    for profile in PROFILES.values()
-    if getattr(profile, "pages", None) in ("layouts", "planes")
-]
+_PROFILES = [profile for profile in PROFILES.values() if isinstance(profile, FormatProfile)]
 BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
-"""Format versions of files that are read in bulk: their pages have layouts."""
+"""Format versions of files that are read in bulk."""
 
-_FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
-"""The same as footers have them."""
+_ARRAYS, _LAYOUTS = (
+    frozenset(
+        numbers
+        for profile in _PROFILES
+        if (profile.pages == "arrays") == are_arrays
+        for numbers in profile.on_disk
+    )
+    for are_arrays in (True, False)
+)
+"""Versions in footers of files whose pages have array encodings, and of files with layouts."""
 
 _WHERE = Where("small files")
 
@@ -118,28 +126,50 @@ class SmallPage:
     dictionary: tuple[int, int, bool, float]
 
 
-@lru_cache(maxsize=4096)
-def _page(raw: bytes) -> SmallPage | None:
-    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
+class _FilePage(Protocol):
+    """The only page of a column of a file."""
+
+    @property
+    def end(self) -> int:
+        """Where the last of its buffers ends."""
+
+
+P = TypeVar("P", bound=_FilePage)
+
+
+def _only_page(raw: bytes) -> tuple[Any, Any, PageBytes, int] | None:
+    """Parse the metadata of a column; ``None`` unless it has one page with a usual location.
+
+    Return the message, its page, the buffers, and where the last of them ends.
+    """
     message = file2_pb2.ColumnMetadata.FromString(raw)
     if len(message.pages) != 1:
         return None
     page = message.pages[0]
     offsets, sizes = page.buffer_offsets, page.buffer_sizes
-    encoding = page.encoding
-    if len(offsets) != len(sizes) or encoding.WhichOneof("location") != "direct":
+    if len(offsets) != len(sizes) or page.encoding.WhichOneof("location") != "direct":
         return None
     ranges = tuple(map(ByteRange, offsets, sizes))
     end = max((part.end for part in ranges), default=0)
     if end > _MAX_FILE_BYTES:
         return None
-    layout = parse_page_layout(encoding.direct.encoding, _WHERE)
-    opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
+    return message, page, PageBytes(ranges, None, page.length, _WHERE), end
+
+
+@lru_cache(maxsize=4096)
+def _page(raw: bytes) -> SmallPage | None:
+    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
+    found = _only_page(raw)
+    if found is None:
+        return None
+    _, page, own, end = found
+    layout = parse_page_layout(page.encoding.direct.encoding, _WHERE)
+    opened = open_page(layout, own)
     if isinstance(opened, BlobPage):
         return None
     signature = opened.page_signature() if page.length else None
-    dictionary = _dictionary(opened, ranges)
-    return SmallPage(page.length, ranges, end, layout, opened, signature, dictionary)
+    dictionary = _dictionary(opened, own.ranges)
+    return SmallPage(page.length, own.ranges, end, layout, opened, signature, dictionary)
 
 
 def _dictionary(opened: PageReader, ranges: Sequence[ByteRange]) -> tuple[int, int, bool, float]:
@@ -189,7 +219,8 @@ class SmallBatch:
             & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= capacity)
         )
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
-        if not sound.all() or not versions <= _FOOTER_VERSIONS:
+        self.has_arrays = versions <= _ARRAYS
+        if not sound.all() or not (self.has_arrays or versions <= _LAYOUTS):
             raise BulkReadError("a footer is damaged or of another format")
         self.bases, self.rows, self.footers = np.array(bases), np.array(rows), footers
         if verify and (bool((footers["buffers"] > 1).any()) or self._has_checksums()):
@@ -217,12 +248,17 @@ class SmallBatch:
             larger than their stored bytes.
         """
         reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
-        if not fields:  # checks the row count if all columns are absent
-            self._pages(min((one for one in column_of.values() if one >= 0), default=None), 1)
+        if not fields and not self.has_arrays:  # checks the row count if all columns are absent
+            first = min((one for one in column_of.values() if one >= 0), default=None)
+            self._layout_pages(first, 1)
+        if self.has_arrays:
+            return PagedColumns(_SmallArrays(self, reader).bind(fields, column_of), rows, reader)
         columns: list[BoundField] = []
         for field in fields:
             node = column_tree(field, column_of)
-            leaves = [self._pages(leaf.column, leaf.entries_per_row) for leaf in node.leaves()]
+            leaves = [
+                self._layout_pages(leaf.column, leaf.entries_per_row) for leaf in node.leaves()
+            ]
             self._check_capacity(leaves)
             order = _order([_codes(pages)[which] for pages, which in leaves])
             parts = [
@@ -260,10 +296,20 @@ class SmallBatch:
         joined: PageReader = page.signature.join(parts)
         return joined
 
-    def _pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
+    def _layout_pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
+        """Return pages with layouts that have so many ``entries`` for each row of their files."""
+        pages, which = self.pages(column, _page)
+        rows = np.array([page.rows for page in pages], np.uint64)[which]
+        if not bool((rows == self.rows * entries).all()):
+            raise BulkReadError("a page has other rows than its file")
+        return pages, which
+
+    def pages(
+        self, column: int | None, parse: Callable[[bytes], P | None]
+    ) -> tuple[list[P], Int64s]:
         """Return the distinct pages of a column, and which of them each file has.
 
-        They have so many ``entries`` for each row of their files.
+        ``parse`` makes a page of the metadata of a column, ``None`` if it is unusual.
         """
         footers, bases = self.footers, self.bases
         if column is None or not bool((footers["columns"] > column).all()):
@@ -277,9 +323,9 @@ class SmallBatch:
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()
         raw = memoryview(self.data)
-        number: dict[SmallPage | None, int] = {}
+        number: dict[P | None, int] = {}
         which = [
-            number.setdefault(_page(bytes(raw[a:b])), len(number))
+            number.setdefault(parse(bytes(raw[a:b])), len(number))
             for a, b in zip(begin.tolist(), end, strict=True)
         ]
         pages = [page for page in number if page is not None]
@@ -287,9 +333,8 @@ class SmallBatch:
             raise BulkReadError("a column has several pages, or one of an unusual kind")
         page_of = np.array(which)
         ends = np.array([page.end for page in pages], np.uint64)[page_of]
-        rows = np.array([page.rows for page in pages], np.uint64)[page_of]
-        if not bool(((ends <= footers["metadata"]) & (rows == self.rows * entries)).all()):
-            raise BulkReadError("a page is beyond its file, or has other rows")
+        if not bool((ends <= footers["metadata"]).all()):
+            raise BulkReadError("a page is beyond its file")
         return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
@@ -390,3 +435,84 @@ class OtherOrder(BoundField):
 
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         return None
+
+
+# --- Format 2.0: each physical column has the pages of all files ------------------------
+
+
+class _SmallArray(NamedTuple):
+    """The only page of a column in a file, independent of the file."""
+
+    rows: int
+    ranges: tuple[ByteRange, ...]
+    end: int
+    encoding: ArrayEncoding
+
+
+@lru_cache(maxsize=4096)
+def _array(kind: pa.DataType, raw: bytes) -> _SmallArray | None:
+    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
+    from glaive.encodings.array_encodings import read_array
+    from glaive.file.v2.arrays import holds_blobs, parse_array_encoding
+
+    found = _only_page(raw)
+    if found is None:
+        return None
+    message, page, own, end = found
+    if message.encoding.WhichOneof("location") != "direct":
+        return None
+    if holds_blobs(message.encoding.direct.encoding, _WHERE):
+        return None
+    parsed = parse_array_encoding(page.encoding.direct.encoding, _WHERE)
+    encoding = read_array(parsed, kind, own.rows, own, top=True)
+    if encoding.structural and offset_bits(kind) is not None:  # text of Lance before 0.14
+        return None
+    return _SmallArray(own.rows, own.ranges, end, encoding)
+
+
+class _SmallArrays:
+    """Fields of small files of format 2.0: a physical column has the pages of all files."""
+
+    def __init__(self, batch: SmallBatch, reader: RangeReader) -> None:
+        self._batch, self._reader = batch, reader
+        self._rows: dict[int, Int64s] = {}
+        self._items: dict[int, Int64s] = {}
+
+    def bind(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> list[BoundField]:
+        """See :meth:`SmallBatch.bind`."""
+        from glaive.file.v2.arrays import ArrayField, ArrayNodes
+
+        rows = int(self._batch.rows.sum())
+        nodes = ArrayNodes(_WHERE.path, self._column, lambda _: None)
+        bound: list[BoundField] = []
+        for field in fields:
+            node = array_tree(field, column_of)
+            reader = nodes.read(node, rows)
+            self._check(node, self._batch.rows)
+            bound.append(ArrayField(field.to_arrow(), reader, rows, self._reader))
+        return bound
+
+    def _column(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
+        from glaive.encodings.array_encodings import Source
+        from glaive.file.v2.arrays import ArrayColumn, ArrayPage
+
+        data, latest = self._batch.data, Latest()
+        pages, which = self._batch.pages(index, partial(_array, kind))
+        own = [pages[at] for at in which.tolist()]
+        self._rows[index] = np.array([page.rows for page in own])
+        encodings = [page.encoding for page in own]
+        self._items[index] = np.array([getattr(each, "num_items", 0) for each in encodings])
+        opened = []
+        for page, base in zip(own, self._batch.bases.tolist(), strict=True):
+            buffers = [data.slice(base + start, size) for start, size in page.ranges]
+            held = PageBytes(page.ranges, buffers, page.rows, _WHERE)
+            opened.append(ArrayPage(page.encoding, Source(held, latest)))
+        return ArrayColumn(opened, _WHERE, data.size)
+
+    def _check(self, node: Node, rows: Int64s) -> None:
+        """Check that in each file a field has the rows that the file, or its lists, have."""
+        if node.column is not None and bool((self._rows.get(node.column, rows) != rows).any()):
+            raise BulkReadError("a page has other rows than its file")
+        below = rows if node.kind != "list" or node.column is None else self._items[node.column]
+        for child in node.children:
+            self._check(child, below)
