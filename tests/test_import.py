@@ -293,13 +293,43 @@ WITHOUT_PANDAS = (
     "glaive.write_dataset(d.to_table(limit=5), d.uri, mode='append')",
     "glaive.dataset(d.uri).optimize.compact_files()",
     "glaive.dataset(d.uri).create_scalar_index('n', 'BTREE')",
+    *(
+        f"glaive.dataset(d.uri).create_{made}, name='{made}')"
+        for made in (
+            'scalar_index("t", "BTREE"',
+            'scalar_index("n", "BITMAP"',
+            'scalar_index("z", "BITMAP"',
+            'scalar_index("l", "LABEL_LIST"',
+            'scalar_index("f", "ZONEMAP"',
+            'scalar_index("n", "BLOOMFILTER"',
+            'scalar_index("t", "NGRAM"',
+            'scalar_index("t", "INVERTED"',
+            'index("v", "IVF_FLAT", num_partitions=2',
+            'index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2',
+            'index("v", "IVF_SQ", num_partitions=2',
+            'index("v", "IVF_RQ", num_partitions=2',
+            'index("v", "IVF_HNSW_SQ", num_partitions=2',
+        )
+    ),
+    "d = glaive.dataset(d.uri); d.insert(d.to_table(limit=5)); d.optimize.optimize_indices()",
+    "d.to_table(full_text_query='word', limit=5)",
+    "d.to_table(nearest={'column': 'v', 'q': [1.0] * 8, 'k': 3})",
+    "d.to_table(nearest={'column': 'v', 'q': [1.0] * 8, 'k': 3}, filter='f > 5', prefilter=True)",
+    "d.to_table(filter=\"t = 'word 3' or z = 'z3'\")",
+    "d.to_table(filter='array_has_any(l, [7, 8])')",
+    "d.to_table(filter=\"contains(t, 'word')\")",
+    "d.add_columns({'y': \"concat(t, z)\"})",
+    "d.delete('n % 7 = 3'); d.optimize.compact_files()",
+    "d.tags.create('a', 1); glaive.dataset(d.uri, version=2).restore()",
+    "d.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)",
 )
 """Calls for which glaive leaves pandas alone, although pyarrow imports it for many of its own."""
 
 
-def test_filters_and_changes_do_not_import_pandas(tmp_path: object) -> None:
+def test_filters_changes_indices_and_clean_ups_do_not_import_pandas(tmp_path: object) -> None:
     assert find_spec("pandas") is not None, "without pandas, this test cannot fail"
     numbers = range(2000)
+    vectors = pa.array([float(n * 7919 % 997) for n in range(16000)], pa.float32())
     table = pa.table(
         {
             "n": numbers,
@@ -307,11 +337,14 @@ def test_filters_and_changes_do_not_import_pandas(tmp_path: object) -> None:
             "at": pa.array([n * 10**6 for n in numbers], pa.timestamp("us")),
             "l": [[n, 3] for n in numbers],
             "t": [f"word {n % 7}" for n in numbers],
+            "z": [f"z{n % 7}" if n % 50 else None for n in numbers],
+            "v": pa.FixedSizeListArray.from_arrays(vectors, 8),
         }
     )
     glaive.write_dataset(table, f"{tmp_path}/t", max_rows_per_file=700)
     code = f"""
 import sys, glaive
+from datetime import timedelta
 d = glaive.dataset({f"{tmp_path}/t"!r})
 for call in {WITHOUT_PANDAS!r}:
     exec(call)

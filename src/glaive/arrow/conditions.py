@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import flag_array, known_true, with_parts
+from glaive.arrow.blocks import flag_array, known_true, pack_flags, with_parts
 from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
@@ -66,6 +66,11 @@ def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
     return pa.array(values, kind) if array is None else array
 
 
+def filled(values: Any, value: object) -> Any:
+    """Return values with a constant of their type in place of nulls."""
+    return values.fill_null(scalar(value, values.type)) if values.null_count else values
+
+
 def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
     """Return an array of valid values; ``None`` if ``pyarrow`` has to make it or raise an error."""
     if len(values) > _MAX_PLAIN_VALUES:
@@ -75,23 +80,20 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
     if form is None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         form = {32: "i", 64: "q"}[kind.bit_width]
     buffers: list[pa.Buffer | None] = [None]
-    if form is not None and types == {float if form in "fd" else int}:
+    if form is not None and types <= {float if form in "fd" else int}:
         try:
             buffers.append(pa.py_buffer(struct.pack(f"<{len(values)}{form}", *values)))
         except (struct.error, OverflowError):
             return None
-    elif kind == pa.bool_() and types == {bool} and len(values) == 1:
-        buffers.append(pa.py_buffer(bytes(values)))
-    elif kind in _OFFSETS and types == {_OFFSETS[kind][1]}:
+    elif kind == pa.bool_() and types <= {bool}:
+        buffers.append(pack_flags(np.array(values, np.bool_)))
+    elif kind in _OFFSETS and types <= {_OFFSETS[kind][1]}:
         try:
             raw = [value if isinstance(value, bytes) else value.encode() for value in values]
-        except UnicodeEncodeError:
+            ends = list(accumulate(map(len, raw), initial=0))
+            offsets = struct.pack(f"<{len(ends)}{_OFFSETS[kind][0]}", *ends)
+        except (UnicodeEncodeError, struct.error):
             return None
-        ends = list(accumulate(map(len, raw), initial=0))
-        form, _ = _OFFSETS[kind]
-        if form == "i" and ends[-1] >= 2**31:
-            return None
-        offsets = struct.pack(f"<{len(ends)}{form}", *ends)
         buffers += [pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
     else:
         return None

@@ -90,7 +90,7 @@ def _list(literal: Literal, target: Any) -> Any:
     if types.is_fixed_size_list(target) and len(literal.value) != target.list_size:
         return None
     try:
-        return pa.scalar(list(literal.value), literal.type).cast(target)
+        return literal.scalar().cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from glaive.arrow.conditions import scalar
+from glaive.arrow.conditions import constants, scalar
 from glaive.dataclass import dataclass
 
 MAX_TEXT = 8 << 20
@@ -123,7 +123,11 @@ class Literal(_Positioned):
         if isinstance(self.value, pa.Scalar):
             return self.value
         if isinstance(self.value, tuple):
-            return pa.scalar(list(self.value), self.type)
+            kind: Any = self.type
+            items = constants(self.value, kind.value_type)
+            return pa.ListArray.from_arrays(
+                constants([0, len(items)], pa.int32()), items, type=kind
+            )[0]
         return scalar(self.value, self.type)
 
     @property

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending
+from glaive.arrow.blocks import ascending, number_array
 from glaive.arrow.chunked import as_numpy
+from glaive.arrow.conditions import constants
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
@@ -356,10 +357,10 @@ class AddressMap:
         """
         addresses = as_numpy(rows[column]).astype(np.uint64, copy=False)
         new_addresses, kept = self.apply(addresses)
-        surviving = rows if kept.all() else rows.take(np.flatnonzero(kept))
+        surviving = rows if kept.all() else rows.take(number_array(np.flatnonzero(kept)))
         at = surviving.schema.get_field_index(column)
         field = surviving.schema.field(at)
-        return surviving.set_column(at, field, pa.array(new_addresses[kept])), kept
+        return surviving.set_column(at, field, number_array(new_addresses[kept])), kept
 
 
 def _step(groups: Groups, where: object) -> dict[int, MovedRanges]:
@@ -627,12 +628,12 @@ class SetFormat(NamedTuple):
         """Encode ascending rows."""
         return self.join(*_bitmaps(rows, np.array([0, len(rows)])))
 
-    def encode(self, rows: RowNumbers, bounds: Int64s) -> pa.Array:
+    def encode(self, rows: RowNumbers, bounds: Int64s) -> Any:
         """Encode the sets between some bounds; rows of a set may be unordered and repeated."""
         rows, bounds = ascending_sets(rows, bounds)
         if self.join is _join_rowset:
             return encode_ascending(rows, bounds)
-        return pa.array(list(map(self.join, _bitmaps(rows, bounds))), pa.binary())
+        return constants(list(map(self.join, _bitmaps(rows, bounds))), pa.binary())
 
     def union(self, sets: Sequence[bytes]) -> bytes:
         """Return the union of some encoded sets, encoded."""
@@ -909,7 +910,7 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
 
 def row_set_in(data: bytes | None, where: object, stored: int) -> RowSet | None:
     """Return the rows of a stored set, or ``None`` for ``None``; see :func:`row_set_of`."""
-    return None if data is None else row_set_of(pa.array([data], pa.binary()), where, stored)
+    return None if data is None else row_set_of(constants([data], pa.binary()), where, stored)
 
 
 _MAX_SETS_IN_PYTHON, _SAMPLED_BITMAPS = 1 << 12, 64

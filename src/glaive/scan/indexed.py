@@ -168,7 +168,7 @@ def _call(name: str, operand: Any) -> IndexQuery | None:
     """Return the query of a function of a column and a constant."""
     match name:
         case name if name in tree.HAS_ITEM:
-            return HasLabels(pa.array([operand.as_py()], operand.type))
+            return HasLabels(pa.repeat(operand, 1))
         case "array_has_any" | "list_has_any" | "arrays_overlap":
             return _labels(operand.values, every=False)
         case "array_has_all" | "list_has_all":

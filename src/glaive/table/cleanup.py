@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
+from glaive.arrow.conditions import constants
 from glaive.dataclass import dataclass
 from glaive.errors import CleanupError, GlaiveError, ObjectNotFoundError, OptionError, StoreError
 from glaive.format.manifest import Manifest
@@ -280,7 +281,7 @@ class ReadVersions:
     def _divided(self, files: FileSet) -> tuple[pa.Array[Any], ...]:
         names = sorted(files.paths)
         cuts = [0, *(bisect_left(names, cut) for cut in self.cuts), len(names)]
-        return tuple(pa.array(names[start:stop], pa.string()) for start, stop in pairwise(cuts))
+        return tuple(constants(names[start:stop], pa.string()) for start, stop in pairwise(cuts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -755,9 +756,7 @@ def delete_planned(
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
     kept: set[str] = set()
-    here = [
-        file for file in _with_random_names(plan.files, wanted=False) if file.kind == "manifest"
-    ]
+    here = [file for file in plan.files if file.kind == "manifest" and not file.drawn]
     for file in here:
         if file.unfinished and not store.remove_unfinished(file.path):
             kept.add(file.path)
@@ -791,8 +790,8 @@ def delete_planned(
     division = work.division
     if rate is None and division is not None:
         # A part that a cluster gave up may run later, when a new file has a name that is not drawn.
-        delete(file for file in _with_random_names(files, wanted=False) if file.kind != "manifest")
-        drawn = (file.path for file in _with_random_names(files, wanted=True))
+        delete(file for file in files if file.kind != "manifest" and not file.drawn)
+        drawn = (file.path for file in files if file.drawn)
         parts = iter(lambda: list(islice(drawn, division.deletions)), [])
         work.run(store, list(map(DeleteFiles, parts)))
     else:
@@ -802,12 +801,6 @@ def delete_planned(
         _logger.warning("clean-up of %s: %s", store.public_uri, warning)
     files = files.without(kept) if kept else files
     return replace(plan, files=files, warnings=tuple(warnings))
-
-
-def _with_random_names(files: FoundFiles, *, wanted: bool) -> FoundFiles:
-    """Return the files whose names are random, or the other files."""
-    chosen: Any = pa.array([one is wanted for one in files.table["drawn"].to_pylist()], pa.bool_())
-    return FoundFiles(files.table.filter(chosen))
 
 
 def _candidates(

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from glaive.arrow.conditions import constants
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.format import paths as names
 from glaive.format.manifest import Manifest
@@ -242,18 +243,19 @@ class FoundFiles(Sequence[CleanupFile]):
     def of(cls, files: Iterable[CleanupFile]) -> Self:
         """Collect these files."""
         columns = list(zip(*files, strict=True)) or [()] * len(_FILES)
-        arrays: Any = [pa.array(one, kind) for one, kind in zip(columns, _FILES.types, strict=True)]
+        arrays = list(map(constants, columns, _FILES.types))
         return cls(pa.Table.from_arrays(arrays, schema=_FILES))
 
     @classmethod
     def joined(cls, parts: Iterable[FoundFiles]) -> Self:
         """Concatenate the files of several parts."""
-        return cls(pa.concat_tables([_FILES.empty_table(), *(part.table for part in parts)]))
+        return cls(pa.concat_tables([cls.of(()).table, *(part.table for part in parts)]))
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return int(self.table["size_in_bytes"].to_numpy().sum())
+        sizes: Any = self.table["size_in_bytes"].to_pylist()
+        return sum(sizes)
 
     def count_of(self, kind: FileKind) -> int:
         """Count the files of a kind."""
@@ -261,7 +263,7 @@ class FoundFiles(Sequence[CleanupFile]):
 
     def without(self, paths: FileSet | Container[str]) -> FoundFiles:
         """Return the files that are not among these paths."""
-        kept: Any = pa.array([file.path not in paths for file in self], pa.bool_())
+        kept = constants([file.path not in paths for file in self], pa.bool_())
         return FoundFiles(self.table.filter(kept))
 
     def __len__(self) -> int:

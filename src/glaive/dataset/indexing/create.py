@@ -32,7 +32,6 @@ from glaive.dataset.indexing.task import (
     source_of,
     with_sizes,
 )
-from glaive.dataset.indexing.vector_models import computed_partitions
 from glaive.dataset.lance_operation import Index
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation, cut_evenly, opened_at
 from glaive.dataset.version import warn_deprecated
@@ -508,6 +507,8 @@ def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTa
         return task
     checked = {**task.parameters, "metric": arguments["metric"]}
     if "precomputed_partition_dataset" in checked:
+        from glaive.dataset.indexing.vector_models import computed_partitions
+
         uri = checked.pop("precomputed_partition_dataset")
         checked["precomputed_partitions"] = computed_partitions(uri)
     return replace(task, parameters=checked)

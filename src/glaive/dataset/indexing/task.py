@@ -30,7 +30,6 @@ from glaive.format.pb import table_pb2
 from glaive.index.protocol import BuiltSegment, IndexKind, ValueBatch, kind_of, known_kind
 from glaive.index.row_sets import RowNumbers
 from glaive.index.segment import Segment, SegmentWriter
-from glaive.index.vector.opened import SearchDefaults, with_defaults
 from glaive.index.vector.parameters import MAX_PARTITIONS
 from glaive.io.pool import worker_count
 from glaive.process import now_ns
@@ -158,6 +157,8 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
     OptionError
         All searches of the segment stay below the recall.
     """
+    from glaive.index.vector.opened import SearchDefaults, with_defaults
+
     index = chosen_index(snapshot, [entry])
     sample = None
     if index is not None:

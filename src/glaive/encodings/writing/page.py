@@ -27,7 +27,7 @@ from glaive.arrow.blocks import (
     number_array,
 )
 from glaive.arrow.build import block_from_array, leaf_bits
-from glaive.arrow.conditions import unscaled
+from glaive.arrow.conditions import constants, unscaled
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.encodings.levels import Layer, Levels
@@ -606,7 +606,7 @@ def single_value(array: pa.Array) -> Block | None:
         return None
     first = 0
     if array.null_count:
-        first = pc.index(array.is_valid(), pa.scalar(True)).as_py()  # a value
+        first = pc.index(array.is_valid(), constants([True], pa.bool_())[0]).as_py()  # a value
     bits = _as_bits(array)
     scalar, last = bits[first], bits[-1]
     if last.is_valid and not last.equals(scalar):

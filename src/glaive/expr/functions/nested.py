@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.blocks import flag_array, known_true
+from glaive.arrow.blocks import flag_array, known_true, number_array
 from glaive.arrow.chunked import as_numpy, concat_arrays, decode_dictionary
 from glaive.arrow.conditions import scalar
 from glaive.dataclass import dataclass
@@ -96,15 +96,6 @@ def sizes_of(lists: Any) -> Any:
     sizes = np.diff(as_numpy(lists.offsets)).astype(np.int64)
     sizes[as_numpy(lists.is_null())] = 0
     return sizes
-
-
-def lists_of(items: Any, offsets: Any, kind: Any) -> Any:
-    """Build an array of a list or large list type from its items and offsets."""
-    large = pa.types.is_large_list(kind)
-    array_class = pa.LargeListArray if large else pa.ListArray
-    return array_class.from_arrays(
-        pa.array(offsets, pa.int64() if large else pa.int32()), items, type=kind
-    )
 
 
 # --- Type rules ---
@@ -232,8 +223,9 @@ def _make_array(*values: Any) -> Any:
     check_bytes("make_array", sum(bytes_of(value, rows) for value in values), rows, values[0].type)
     columns = concat_arrays([broadcast(value, rows) for value in values])
     positions = np.arange(rows * width).reshape(rows, width)
-    items = columns.take(pa.array((positions % width * rows + positions // width).ravel()))
-    return lists_of(items, np.arange(rows + 1) * width, pa.list_(item_field(items.type)))
+    items = columns.take(number_array((positions % width * rows + positions // width).ravel()))
+    offsets: Any = number_array(np.arange(rows + 1) * width)
+    return pa.ListArray.from_arrays(offsets, items, type=pa.list_(item_field(items.type)))
 
 
 # --- Structs, maps from pairs, and the first valid value --------------------------------

@@ -17,6 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from glaive.arrow.blocks import known_true
+from glaive.arrow.conditions import filled, scalar
 from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
 from glaive.expr.coerce import PER_SECOND
@@ -115,8 +116,8 @@ def _concat(*strings: Any) -> Any:
     large = any(text.type == pa.large_string() for text in strings)
     kind, rows = pa.large_string() if large else pa.string(), count_rows(strings)
     check_bytes("concat", sum(bytes_of(text, rows) for text in strings), rows, kind)
-    columns = [pc.fill_null(broadcast(text, rows).cast(kind), "") for text in strings]
-    return pc.binary_join_element_wise(*columns, pa.scalar("", kind))
+    columns = [filled(broadcast(text, rows).cast(kind), "") for text in strings]
+    return pc.binary_join_element_wise(*columns, scalar("", kind))
 
 
 # --- Substrings: extract, search, replace. Positions count characters from 1 -----

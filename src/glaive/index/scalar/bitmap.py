@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import as_numpy
-from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, constants, filled
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
@@ -135,11 +136,11 @@ class KeySets:
         present, order = sort_keys(keys[nulls:]), None
         if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
             # pylance up to 10 writes keys in the order of a hash table.
-            is_null = np.asarray(keys.is_null())
+            is_null = as_numpy(keys.is_null())
             known = np.flatnonzero(~is_null)
             by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
             order = np.concatenate((np.flatnonzero(is_null), known[by_key]))
-            at: Any = pa.array(order)
+            at: Any = number_array(order)
             keys = keys.take(at)
             sets = None if sets is None else sets.take(at)
             present = sort_keys(keys[nulls:])
@@ -230,14 +231,14 @@ class KeySets:
 
     def _sets(self, at: Int64s) -> Any:
         if not len(at):
-            return pa.array([], pa.binary())
+            return pa.nulls(0, pa.binary())
         first, last = int(at[0]), int(at[-1]) + 1
         if self.sets is None:
             found = self._read_sets(at)
         elif last - first == len(at):
             found = self.sets[first:last]
         else:
-            found = self.sets.take(pa.array(at))
+            found = self.sets.take(number_array(at))
         self.file.check_present(found)
         return found
 
@@ -246,7 +247,7 @@ class KeySets:
             return self.file.take(["bitmaps"], at)[0]
         rows, back = np.unique(self.order[at], return_inverse=True)
         found: Any = self.file.take(["bitmaps"], rows)[0]
-        return found.take(pa.array(back))
+        return found.take(number_array(back))
 
     def batches(self) -> Iterator[KeyBatch]:
         """Yield all keys and sets. The caller holds all of them, which the memory limit covers.
@@ -287,7 +288,7 @@ def grouped(
     for batch in merged(runs, memory_limit):
         values: Any = batch.values
         rows, starts = batch.rows, group_starts(values)
-        keys: Any = values.take(pa.array(starts))
+        keys: Any = values.take(number_array(starts))
         sets: Any = form.encode(rows, np.append(starts, len(rows)))
         first = 0
         if pending is not None:
@@ -323,7 +324,7 @@ class _Group:
         """Return the key with its complete set."""
         parts = self.parts
         whole = parts[0] if len(parts) == 1 else form.union(parts)
-        return KeyBatch(self.key, pa.array([whole], pa.binary()))
+        return KeyBatch(self.key, constants([whole], pa.binary()))
 
 
 def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Iterator[KeyBatch]:
@@ -350,12 +351,12 @@ def merged_keys(batches: Iterable[KeyBatch], form: SetFormat = ROWSETS) -> Itera
         last = int(at.searchsorted(at[first] + _JOINED_BYTES, side="right")) - 1
         last = min(max(first + 1, last), first + _BATCH_KEYS, len(starts))
         begin, end = bounds[first].item(), bounds[last].item()
-        listed = sets.take(pa.array(positions[begin:end])).to_pylist()
+        listed = sets.take(number_array(positions[begin:end])).to_pylist()
         joined = [
             listed[start] if stop - start == 1 else form.union(listed[start:stop])
             for start, stop in pairwise((bounds[first : last + 1] - begin).tolist())
         ]
-        yield KeyBatch(keys.take(pa.array(starts[first:last])), pa.array(joined, pa.binary()))
+        yield KeyBatch(keys.take(number_array(starts[first:last])), constants(joined, pa.binary()))
         first = last
 
 
@@ -534,8 +535,8 @@ class Bitmap(IndexKind):
         count, has_null = 0, False
         for keys, sets in remapped(lookup, schema.names, ROWSETS, address_map):
             surviving = np.flatnonzero([any(row_set[:4]) for row_set in sets])
-            kept = keys if len(surviving) == len(sets) else keys.take(surviving)
-            bitmaps = pa.chunked_array([pa.array([sets[at] for at in surviving], pa.binary())])
+            kept = keys if len(surviving) == len(sets) else keys.take(number_array(surviving))
+            bitmaps = constants([sets[at] for at in surviving], pa.binary())
             file.write(pa.table([kept, bitmaps], schema=schema))
             count, has_null = count + len(surviving), has_null or bool(kept.null_count)
         if has_null or STATS in metadata:  # readers take this metadata to mean that nulls are known
@@ -635,8 +636,8 @@ class LabelList(Bitmap):
         for values, rows in source.batches():
             lists: Any = values
             if lists.null_count:
-                nulls.append(rows[np.asarray(lists.is_null())])
-            counts = as_numpy(lists.value_lengths().fill_null(0))
+                nulls.append(rows[as_numpy(lists.is_null())])
+            counts = as_numpy(filled(lists.value_lengths(), 0))
             yield ValueBatch(lists.flatten(), np.repeat(rows, counts))
 
     def _null_set(self, keys: KeySets) -> bytes:

@@ -203,7 +203,7 @@ def _shown(value: Any) -> str:
         return str(value.as_py()).removesuffix(".0")
     if pa.types.is_temporal(value.type) and not pa.types.is_date(value.type):
         return str(value.value)
-    return str(python_values(pa.array([value]))[0])
+    return str(python_values(pa.repeat(value, 1))[0])
 
 
 def _open_lookup(segment: Segment, purpose: str) -> IndexFile:
@@ -278,7 +278,7 @@ class _StoredRun:
         # The merge reads up to the last value of a window: a smaller value within would break it.
         if values[:nulls].null_count != nulls or not ascends(values[nulls:]):
             raise self.pages.corrupt_column("values", "values in ascending order", "others")
-        return ValueBatch(values, np.asarray(ids))
+        return ValueBatch(values, as_numpy(ids))
 
 
 # --- writing ------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import ascending
+from glaive.arrow.blocks import ascending, number_array
 from glaive.arrow.chunked import as_numpy
-from glaive.arrow.conditions import HasText
+from glaive.arrow.conditions import HasText, constants, filled, scalar
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.protocol import (
     BuiltSegment,
@@ -96,16 +96,16 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
     """Return the bytes of all texts, folded unless they are ASCII, and the end of each text."""
     import pyarrow.compute as pc
 
-    filled: Any = texts.fill_null("").cast(pa.large_string())
-    offsets = as_array(filled.buffers()[1], np.int64)[filled.offset :][: len(filled) + 1]
-    stored = filled.buffers()[2]
+    texts = filled(texts, "").cast(pa.large_string())
+    offsets = as_array(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    stored = texts.buffers()[2]
     data = as_array(stored)[offsets[0] : offsets[-1]] if stored else np.empty(0, np.uint8)
     if not bool((data >= 128).any()):
         return data, offsets[1:] - offsets[0]
     # Fold all texts at once, separated by a byte 0, which was replaced in the texts.
-    plain: Any = pc.replace_substring(filled, "\0", " ")
-    listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
-    whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))
+    plain: Any = pc.replace_substring(texts, "\0", " ")
+    listed = pa.ListArray.from_arrays(constants([0, len(plain)], pa.int32()), plain)
+    whole: Any = pc.binary_join(listed, scalar("\0", pa.large_string()))
     # Like other text indices, replace bytes of invalid UTF-8.
     text = whole[0].as_buffer().to_pybytes().decode(errors="replace")
     encoded = fold(lower_case(text)).encode()
@@ -271,7 +271,7 @@ class NGram(IndexKind):
         schema = pa.schema([file.schema.field(name) for name in ("tokens", "posting_list")])
         rebuilt = out.create(POSTINGS, schema.with_metadata(file.schema.metadata))
         for tokens, sets in remapped(file, schema.names, TREEMAPS, address_map):
-            rebuilt.write(pa.table([tokens, pa.array(sets, pa.binary())], schema=schema))
+            rebuilt.write(pa.table([tokens, constants(sets, pa.binary())], schema=schema))
         rebuilt.finish()
         return RebuiltSegment()
 
@@ -312,11 +312,11 @@ def _trigrams(batches: Iterable[ValueBatch]) -> Iterator[ValueBatch]:
     """Yield the trigrams of all texts with their rows, and the null rows."""
     for batch in batches:
         if batch.values.null_count:
-            absent = batch.rows[np.asarray(batch.values.is_null())]
-            yield ValueBatch(pa.array(np.full(len(absent), NULL_TOKEN, np.uint32)), absent)
+            absent = batch.rows[as_numpy(batch.values.is_null())]
+            yield ValueBatch(number_array(np.full(len(absent), NULL_TOKEN, np.uint32)), absent)
         for start in range(0, len(batch.values), _BATCH_ROWS):
             tokens, owners = trigrams_of(batch.values[start : start + _BATCH_ROWS])
-            yield ValueBatch(pa.array(tokens), batch.rows[start + owners])
+            yield ValueBatch(number_array(tokens), batch.rows[start + owners])
 
 
 def _check_columns(file: IndexFile) -> None:

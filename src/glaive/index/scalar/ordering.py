@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import NUMPY_TYPES, ascending, number_array
+from glaive.arrow.blocks import NUMPY_TYPES, ascending, flag_array, number_array, pack_flags
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import (
     HasText,
@@ -20,6 +20,7 @@ from glaive.arrow.conditions import (
     IsNull,
     IsOneOf,
     comparable_decimals,
+    filled,
     float_order,
 )
 from glaive.dataclass import NamedTuple
@@ -87,8 +88,8 @@ def sort_keys(values: pa.Array) -> SortKeys:
     if is_number(kind):
         return _numbers(values)
     if pa.types.is_boolean(kind):
-        return np.asarray(_filled(values, False).cast(pa.uint8()))
-    return as_numpy(_filled(bytes_of(values), _absent(kind)))
+        return as_numpy(filled(values, False)).view(np.uint8)
+    return np.array(filled(bytes_of(values), _absent(kind)).to_pylist(), np.object_)
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:
@@ -100,9 +101,8 @@ def distinct_keys(values: pa.Array) -> SortKeys:
 def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:
     """Convert number keys to values of a type; ``absent`` flags become null."""
     words = float_order(keys) if pa.types.is_floating(kind) else keys
-    if absent is None or not absent.any():
-        return number_array(words).view(kind)
-    return pa.array(np.ascontiguousarray(words), mask=absent).view(kind)
+    valid = None if absent is None or not absent.any() else pack_flags(~absent)
+    return pa.Array.from_buffers(kind, len(words), [valid, as_buffer(np.ascontiguousarray(words))])
 
 
 def key_of(value: Any) -> SortKeys:
@@ -127,10 +127,6 @@ def _absent(kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         return 0
     return bytes(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else b""
-
-
-def _filled(values: Any, value: Any) -> Any:
-    return values.fill_null(pa.scalar(value, values.type)) if values.null_count else values
 
 
 def _numbers(values: Any) -> NDArray[Any]:
@@ -171,8 +167,7 @@ def group_starts(values: Any) -> Int64s:
 
         if pa.types.is_decimal(values.type):  # Arrow refuses to compare negative scales
             values = values.view(pa.binary(values.type.byte_width))
-        different: Any = pc.not_equal(values[1:], values[:-1])
-        changes = np.asarray(different)
+        changes = as_numpy(pc.not_equal(values[1:], values[:-1]))
     return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
 
 
@@ -257,7 +252,7 @@ class Extremes:
         low, high, absent = values, values, None
         if is_number(self._kind):
             low = high = sort_keys(values)
-            absent = np.asarray(values.is_null()) if values.null_count else None
+            absent = as_numpy(values.is_null()) if values.null_count else None
         self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
 
     def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
@@ -280,8 +275,8 @@ class Extremes:
         if nans.any():
             import pyarrow.compute as pc
 
-            nan: Any = pa.array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
-            high = pc.if_else(pa.array(nans > 0), nan, high)
+            nan = number_array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
+            high = pc.if_else(flag_array(nans > 0), nan, high)
         return low, high, nans
 
 
@@ -297,13 +292,13 @@ def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
 def _is_nan(values: Any) -> Flags:
     """Return flags of valid floats that are NaN."""
     words = float_order(sort_keys(values))
-    flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & np.asarray(values.is_valid())
+    flags: Flags = np.isnan(words.view(f"<f{words.itemsize}")) & as_numpy(values.is_valid())
     return flags
 
 
 def _without(values: Any, flags: Any) -> Any:
     """Replace flagged values by null."""
-    valid = np.asarray(values.is_valid()) & ~flags
+    valid = as_numpy(values.is_valid()) & ~flags
     return values_of_keys(sort_keys(values), values.type, ~valid)
 
 
@@ -338,7 +333,7 @@ def _reduced(
 def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
     owner = np.zeros(len(lows), np.int64)
     owner[starts[1:]] = 1
-    table = pa.table({"zone": np.cumsum(owner), "low": lows, "high": highs})
+    table = pa.table({"zone": number_array(np.cumsum(owner)), "low": lows, "high": highs})
     found = table.group_by("zone", use_threads=False).aggregate([("low", "min"), ("high", "max")])
     return _array(found["low_min"]), _array(found["high_max"])
 

@@ -130,12 +130,12 @@ def _order_of_texts(values: Any) -> Int64s:
         return order
     if len(at) > len(values) // 4:
         return _order(values)
-    groups = np.cumsum(~same)[at]
+    groups = number_array(np.cumsum(~same)[at])
     subset = pa.table({"group": groups, "value": values.take(number_array(order[at]))})
     keyed: Any = [("group", "ascending"), ("value", "ascending")]
     import pyarrow.compute as pc
 
-    order[at] = order[at][np.asarray(pc.sort_indices(subset, sort_keys=keyed))]
+    order[at] = order[at][as_numpy(pc.sort_indices(subset, sort_keys=keyed))]
     return order
 
 

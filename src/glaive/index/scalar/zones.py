@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import number_array
+from glaive.arrow.blocks import flag_array, number_array
 from glaive.arrow.chunked import as_numpy, decode_dictionary, dictionary_encoded
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.dataclass import NamedTuple, dataclass
@@ -258,7 +258,7 @@ class Zoned:
         self._count = int(zones[-1]) + 1
         nulls = np.zeros(len(starts), np.int64)
         if values.null_count:
-            absent = np.asarray(values.is_null())
+            absent = as_numpy(values.is_null())
             nulls = np.add.reduceat(absent.astype(np.int64), starts)
             self._null_rows.append(rows[absent])
         lasts = np.append(starts[1:], len(rows)) - 1
@@ -615,7 +615,7 @@ class FilterBuilder:
                 zones[first:last] - self._first, np.diff(np.append(starts[first:last], stop))
             )
             if part.null_count:
-                owner = owner[np.asarray(part.is_valid())]
+                owner = owner[as_numpy(part.is_valid())]
                 part = part.drop_null()
             self._set(owner, hash_values(part))
 
@@ -685,7 +685,7 @@ class OpenedBloomFilter(OpenedZones):
     def __init__(self, file: IndexFile, zones: StoredZones) -> None:
         has_null: Any = file.read(["has_null"])["has_null"].combine_chunks()
         file.check_present(has_null)
-        super().__init__(zones, np.asarray(has_null))
+        super().__init__(zones, as_numpy(has_null))
         self._file, self._is_column = file, True
         self._type: pa.DataType | None = None
         self._filters = self._read(0, file.num_rows) if file.size <= _RESIDENT_BYTES else None
@@ -886,4 +886,6 @@ def _filtered_zones(source: IndexSource, items: int, wanted: float) -> tuple[pa.
             pa.field("bloom_filter_data", pa.binary(), nullable=False),
         ]
     )
-    return pa.table([*columns, pa.array(nulls > 0), filters.finish()], schema=schema), zoned.nulls()
+    return pa.table(
+        [*columns, flag_array(nulls > 0), filters.finish()], schema=schema
+    ), zoned.nulls()

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from glaive.arrow.blocks import number_array, spread
-from glaive.arrow.chunked import as_numpy, dictionary_encoded
+from glaive.arrow.blocks import flag_array, number_array, spread
+from glaive.arrow.chunked import as_numpy, dictionary_encoded, empty_table
+from glaive.arrow.conditions import constants, filled, scalar
 from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import BuiltSegment, IndexSource, ValueBatch
@@ -159,7 +160,7 @@ def _posting_tables(
                 columns |= document_position_columns(positions.astype(np.int64), postings)
         yield pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     if len(lists.starts) == 1:
-        yield schema.empty_table()
+        yield empty_table(schema)
 
 
 # --- Read a whole partition: documents, tokens and posting lists ------------------------
@@ -485,7 +486,7 @@ def remap_partition(
     if kept.all():
         # All documents are live: only the addresses of their rows changed.
         at = documents.schema.get_field_index("_rowid")
-        documents = documents.set_column(at, documents.schema.field(at), pa.array(moved))
+        documents = documents.set_column(at, documents.schema.field(at), number_array(moved))
         out.write(partition.names[0], documents, metadata=_total(partition.lengths))
         for name in partition.names[1:]:
             out.copy(segment, name)
@@ -581,27 +582,25 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> CollectedDocuments:
     if by_element:
         before = np.searchsorted(parents, parents, side="left")
         elements = (np.arange(len(parents)) - before).astype(np.uint32)
-        empty: Any = pa.scalar("", pa.large_string())
-        return CollectedDocuments(pc.fill_null(texts, empty), batch.rows[parents], elements)
+        return CollectedDocuments(filled(texts, ""), batch.rows[parents], elements)
     if texts.null_count:
         valid = texts.is_valid()
         parents, texts = parents[as_numpy(valid)], texts.drop_null()
     return CollectedDocuments(_joined(texts, parents, len(values)), batch.rows, None)
 
 
-def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
+def _joined(texts: Any, parents: Int64s, count: int) -> Any:
     """Join the texts of each row by spaces; skip empty texts at the start."""
     sizes: Any = as_numpy(pc.binary_length(texts))
     if not sizes.all():
         ends = np.cumsum(sizes)
         before = np.concatenate(([0], ends))[np.searchsorted(parents, parents, side="left")]
         begun = ends > before
-        parents, texts = parents[begun], texts.filter(pa.array(begun))
+        parents, texts = parents[begun], texts.filter(flag_array(begun))
     offsets = np.concatenate(([0], np.cumsum(np.bincount(parents, minlength=count))))
     list_type: Any = pa.LargeListArray
-    lists = list_type.from_arrays(pa.array(offsets, pa.int64()), texts)
-    joined: Any = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
-    return joined  # type: ignore[no-any-return]  # an array
+    lists = list_type.from_arrays(number_array(offsets), texts)
+    return pc.binary_join(lists, scalar(" ", pa.large_string()))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -736,7 +735,7 @@ def write_metadata(
 ) -> None:
     """Write the metadata of an index; the last file, because readers look for it."""
     schema = pa.schema([pa.field(_IGNORED, pa.binary(), nullable=False)])
-    ignored = pa.table([pa.array([BitMap().serialize()], pa.binary())], schema=schema)
+    ignored = pa.table([constants([BitMap().serialize()], pa.binary())], schema=schema)
     out.write(name, ignored, metadata=form.metadata(partitions))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import spread
+from glaive.arrow.blocks import number_array, spread
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple
 from glaive.errors import CapacityError, CorruptFileError
@@ -312,13 +312,12 @@ def bytes_array(elements: Elements) -> Any:
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
-def lists_array(starts: Int64s, values: Any, kind: pa.DataType) -> pa.Array:
+def lists_array(starts: Int64s, values: Any, kind: pa.DataType) -> Any:
     """Return an array of lists that begin at ``starts``."""
     if len(starts) and int(starts[-1]) > MAX_OFFSET:
         raise CapacityError.of(int(starts[-1]), f"items of {kind}", where="an index")
     list_type: Any = pa.ListArray
-    array: pa.Array = list_type.from_arrays(pa.array(starts, pa.int32()), values, type=kind)
-    return array
+    return list_type.from_arrays(number_array(starts), values, type=kind)
 
 
 # --- Positions of tokens in documents: integers of all documents of a block, packed -----
@@ -685,8 +684,8 @@ def posting_columns(
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
     columns: dict[str, Any] = {
         "_posting": lists_array(begins, bytes_array(encoded), _LISTS),
-        "_max_score": pa.array(best),
-        "_length": pa.array(np.diff(postings.starts), pa.uint32()),
+        "_max_score": number_array(best),
+        "_length": number_array(np.diff(postings.starts)).cast(pa.uint32()),
     }
     if impacts:
         elements, of_list = encode_impacts(postings, blocks, lengths.codes)
@@ -704,7 +703,7 @@ def shared_position_columns(
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
     stream = Elements(encoded.offsets[begins], encoded.data)
     own = encoded.offsets[:-1] - np.repeat(stream.offsets[:-1], blocks.of_list)
-    at = pa.array(own, pa.uint32())
+    at = number_array(own).cast(pa.uint32())
     return {
         "_compressed_position": bytes_array(stream),
         "_position_block_offset": lists_array(begins, at, pa.list_(pa.uint32())),

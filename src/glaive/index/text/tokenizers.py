@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import Variable
 from glaive.arrow.build import block_from_array, validity_flags
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import constants, scalar
 from glaive.arrow.jsonb import MAX_DEPTH, decode_jsonb
 from glaive.arrow.validation import refuse_half_characters
@@ -160,7 +161,7 @@ def _decoded(tokens: Any) -> Any:
         return tokens.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts = [token.decode(errors="replace") for token in tokens.to_pylist()]
-        return pa.array(texts, pa.large_string())
+        return constants(texts, pa.large_string())
 
 
 def _mapped(change: Callable[[str], str], words: Any) -> Any:
@@ -478,7 +479,7 @@ class JsonNumbers(TokenNumbers):
         budget = JsonBudget(present.nbytes)
         values = list(json_values(present.to_pylist(), budget))
         strings = [value.text for found in values for value in found if value.kind == "str"]
-        words = self._words.number(pa.array(strings, pa.large_string()))
+        words = self._words.number(constants(strings, pa.large_string()))
         names, numbers = self._words.tokens, words.numbers.tolist()
         ends = np.cumsum(words.counts).tolist()
         named: list[str] = []
@@ -494,9 +495,9 @@ class JsonNumbers(TokenNumbers):
                 named += [f"{value.path},{value.kind},{token}" for token in tokens]
             counts.append(len(named) - before)
         of_text = np.zeros(len(texts), np.int64)
-        of_text[texts.is_valid().to_numpy(zero_copy_only=False)] = counts
+        of_text[as_numpy(texts.is_valid())] = counts
         positions = np.arange(len(named)) - np.repeat(np.cumsum(of_text) - of_text, of_text)
-        found_numbers = self._number_tokens(pa.array(named, pa.large_string()))
+        found_numbers = self._number_tokens(constants(named, pa.large_string()))
         return NumberedTokens(found_numbers, positions.astype(np.uint32), of_text)
 
 

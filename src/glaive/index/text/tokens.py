@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.blocks import number_array, spread
+from glaive.arrow.blocks import flag_array, number_array, spread
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.arrow.conditions import constants
 from glaive.dataclass import NamedTuple
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
@@ -661,7 +662,7 @@ class Tokens(NamedTuple):
         """Return the tokens whose numbers are in the mask, and renumber them in order."""
         kept = mask[self.numbers]
         renumbered = np.cumsum(mask) - 1
-        return Tokens(self.strings.filter(pa.array(kept)), renumbered[self.numbers[kept]])
+        return Tokens(self.strings.filter(flag_array(kept)), renumbered[self.numbers[kept]])
 
 
 def read_tokens(file: IndexFile, count: int) -> Tokens:
@@ -718,20 +719,15 @@ def _from_set(file: IndexFile, count: int) -> Tokens:
 def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
     """Return tokens as rows of a file with a schema."""
     if _SET not in schema.names:
-        numbers = pa.array(tokens.numbers.astype(np.uint32))
-        kind = schema.field(_TEXT).type
-        return (
-            pa.table({_TEXT: tokens.strings.cast(kind), _NUMBER: numbers})
-            .select(schema.names)
-            .cast(schema)
-        )
+        table = pa.table({_TEXT: tokens.strings, _NUMBER: number_array(tokens.numbers)})
+        return table.select(schema.names).cast(schema)
 
     strings: Any = tokens.strings
     size = int(pc.sum(pc.binary_length(strings)).as_py() or 0)
     columns = {
-        _SET: pa.array([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),
-        _COUNT: pa.array([len(tokens.numbers)], pa.uint32()),
-        _BYTES: pa.array([size], pa.uint64()),
+        _SET: constants([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),
+        _COUNT: constants([len(tokens.numbers)], pa.uint32()),
+        _BYTES: constants([size], pa.uint64()),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 

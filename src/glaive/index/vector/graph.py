@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError
@@ -166,11 +167,11 @@ def rows_of(levels: list[Level], schema: pa.Schema) -> pa.Table:
     """Convert levels to rows of the file."""
     tables = []
     for level in levels:
-        offsets = pa.array(level.offsets, pa.int32())
+        offsets: Any = number_array(level.offsets)
         columns: list[Any] = [
-            pa.array(level.ids, pa.uint32()),
-            pa.ListArray.from_arrays(offsets, pa.array(level.neighbors, pa.uint32())),
-            pa.ListArray.from_arrays(offsets, pa.array(level.distances, pa.float32())),
+            number_array(level.ids),
+            pa.ListArray.from_arrays(offsets, number_array(level.neighbors)),
+            pa.ListArray.from_arrays(offsets, number_array(level.distances)),
         ]
         tables.append(pa.table(columns, names=list(NODE_COLUMNS)).cast(schema))
     return pa.concat_tables(tables)

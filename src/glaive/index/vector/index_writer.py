@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import number_array
-from glaive.arrow.chunked import as_numpy, one_array
+from glaive.arrow.chunked import as_numpy, empty_table, one_array
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
@@ -198,7 +198,7 @@ def write_index(
     texts = json.dumps([""] * len(model), separators=(",", ":"))
     out.write(
         INDEX,
-        marker.empty_table(),
+        empty_table(marker),
         metadata={KIND: kind, FLAT: texts},
         buffers={MODEL: message.SerializeToString()},
     )
@@ -212,7 +212,7 @@ def _extents(sizes: Int64s) -> index_pb2.IVF:
 
 def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> pa.Table:
     """Convert records of complete partitions to the stored columns."""
-    columns: list[Any] = [number_array(np.ascontiguousarray(group.records[ADDRESSES]))]
+    columns: list[Any] = [number_array(group.records[ADDRESSES])]
     bounds = group.bounds.tolist()
     for field in model.coder.fields:
         codes = group.records[field.name]
@@ -223,11 +223,7 @@ def _stored(group: SortedPartitions, model: VectorModel, schema: pa.Schema) -> p
             ]
             codes = np.concatenate(parts)
         is_list = pa.types.is_fixed_size_list(field.type)
-        columns.append(
-            fixed_size_lists(codes, field.type)
-            if is_list
-            else pa.array(np.ascontiguousarray(codes))
-        )
+        columns.append(fixed_size_lists(codes, field.type) if is_list else number_array(codes))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -523,7 +519,7 @@ class StoredIndex:
         codes = as_numpy(array.flatten()).reshape(-1, *shape)
         change = self._to_rows(name)
         if change is None or not len(codes):
-            return np.asarray(codes)
+            return codes
         cut = [codes[part.start - start : part.stop - start] for part in parts]
         return np.concatenate([change(part) for part in cut if len(part)])
 
@@ -683,7 +679,7 @@ def _write_codes(
             for partition_rows in map(storage.partitions.rows, range(first, last))
         ]
         codes = storage.select(storage.read(rows.start, rows.stop), parts, mask)
-        addresses = pa.array(new_addresses[rows][mask])
+        addresses = number_array(new_addresses[rows][mask])
         at = codes.schema.get_field_index(ADDRESSES)
         codes = codes.set_column(at, codes.schema.field(at), addresses)
         if len(codes) or (empty and last == len(storage.partitions)):

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import NUMPY_TYPES
+from glaive.arrow.blocks import NUMPY_TYPES, flag_array, number_array
 from glaive.arrow.chunked import as_numpy, one_array
+from glaive.arrow.conditions import filled
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
@@ -260,7 +261,7 @@ class VectorColumn:
         lists: Any = values
         owners = np.arange(len(values), dtype=np.int64)
         if self.several:
-            lengths = as_numpy(lists.value_lengths().fill_null(0))
+            lengths = as_numpy(filled(lists.value_lengths(), 0))
             owners = np.repeat(owners, lengths)
             lists = lists.flatten()
         elif lists.null_count:
@@ -273,7 +274,7 @@ class VectorColumn:
         if numbers.null_count:
             absent = as_numpy(numbers.is_null()).reshape(-1, self.dimension)
             complete = ~absent.any(axis=1)
-            flat = as_numpy(numbers.fill_null(0))
+            flat = as_numpy(filled(numbers, 0))
             return flat.reshape(-1, self.dimension)[complete], owners[complete]
         flat = as_numpy(numbers)
         return flat.astype(self.dtype, copy=False).reshape(-1, self.dimension), owners
@@ -524,7 +525,7 @@ class Storage:
         """Select the rows of a mask, from complete partitions."""
         if mask.all():
             return rows
-        surviving = rows.filter(pa.array(mask))
+        surviving = rows.filter(flag_array(mask))
         special = self._special_layout()
         if special is not None:
             name, select = special
@@ -544,7 +545,7 @@ def bytes_of(column: pa.ChunkedArray) -> UInt8s:
     """Return fixed-size lists of bytes as an array of shape ``(rows, width)``, in stored order."""
     array: Any = one_array(column)
     width: int = array.type.list_size
-    flat = array.flatten() if len(array) else pa.array([], pa.uint8())
+    flat = array.flatten() if len(array) else pa.nulls(0, pa.uint8())
     return as_numpy(flat).reshape(-1, width)
 
 
@@ -552,7 +553,7 @@ def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:
     """Replace the codes of a column."""
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)
-    flat = pa.array(np.ascontiguousarray(codes).reshape(-1))
+    flat = number_array(codes.reshape(-1))
     array = pa.FixedSizeListArray.from_arrays(flat, type=field.type)
     return rows.set_column(at, field, array)
 
