@@ -318,6 +318,7 @@ WITHOUT_PANDAS = (
     "d.to_table(filter=\"t = 'word 3' or z = 'z3'\")",
     "d.to_table(filter='array_has_any(l, [7, 8])')",
     "d.to_table(filter=\"contains(t, 'word')\")",
+    "d.to_table({'a': 'cast(f as int)'}); d.scanner(order_by=['z']).to_table()",
     "d.add_columns({'y': \"concat(t, z)\"})",
     "d.delete('n % 7 = 3'); d.optimize.compact_files()",
     "d.tags.create('a', 1); glaive.dataset(d.uri, version=2).restore()",

@@ -61,7 +61,7 @@ def check_indices(array: Any, name: str) -> None:
     elif isinstance(array, pa.ExtensionArray):
         check_indices(array.storage, name)
     elif pa.types.is_dictionary(array.type):
-        visible = np.asarray(array.indices.drop_null())
+        visible = as_numpy(array.indices.drop_null())
         absent = visible[(visible < 0) | (visible >= len(array.dictionary))]
         if len(absent):
             raise SchemaError(
@@ -115,26 +115,26 @@ def tidy_dictionary(array: Any) -> Any:
     Indices outside of the items, which :func:`check_indices` leaves below nulls, become null.
     Unused items are dropped if there are more items than values.
     """
-    items, indices = array.dictionary, array.indices
+    kind, items, indices = array.type, array.dictionary, array.indices
     crowded = len(items) > len(array)
-    numbers = np.asarray(indices.fill_null(0))
+    numbers = as_numpy(indices.fill_null(number_array(np.zeros(1), indices.type)[0]))
     known = (numbers >= 0) & (numbers < len(items))
     if not (items.null_count or indices.null_count or crowded) and known.all():
         return array
     positions = numbers.astype(np.int64)
-    valid = np.asarray(indices.is_valid()) & known
+    valid = as_numpy(indices.is_valid()) & known
     positions[~valid] = 0
     if items.null_count:
-        present = np.asarray(items.is_valid())
+        present = as_numpy(items.is_valid())
         valid &= present[positions] if len(present) else False
         positions = (np.cumsum(present) - 1)[positions] if len(present) else positions
         items = items.drop_null()
     if crowded:
         used, positions[valid] = np.unique(positions[valid], return_inverse=True)
-        items = items.take(pa.array(used))
+        items = items.take(number_array(used))
     positions[~valid] = 0
-    stored = pa.array(positions, mask=~valid).cast(array.type.index_type)
-    return pa.DictionaryArray.from_arrays(stored, items, ordered=array.type.ordered)
+    made = pa.Array.from_buffers(pa.int64(), len(valid), [pack_flags(valid), as_buffer(positions)])
+    return pa.DictionaryArray.from_arrays(made.cast(kind.index_type), items, ordered=kind.ordered)
 
 
 def decode_dictionary(array: Any) -> Any:

@@ -519,11 +519,11 @@ def _from_float(array: Any, kind: Any) -> Any:
         return pc.not_equal(_wide(array), pa.scalar(0.0))
     integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
-    low, high = (pa.scalar(float(end), values.type) for end in integer_range(integer))
+    low, high = (scalar(float(end), values.type) for end in integer_range(integer))
     # The greatest 64-bit integer is 1 larger as a float. All ranges exclude NaN.
     below = pc.less if integer.bit_width >= values.type.bit_width else pc.less_equal
     fits: Any = pc.and_(pc.greater_equal(values, low), below(values, high))
-    result = pc.if_else(fits, values, None).cast(integer, safe=False)
+    result = pc.if_else(fits, values, scalar(None, values.type)).cast(integer, safe=False)
     return result if integer == kind else _convert(result, kind)
 
 

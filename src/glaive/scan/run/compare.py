@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import flags_of, number_array
 from glaive.arrow.chunked import decode_large, join_column
-from glaive.arrow.conditions import FALSE, float_order, unscaled
+from glaive.arrow.conditions import filled, float_order, unscaled
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.options import SWITCH, check_fields, option
@@ -135,8 +135,6 @@ def _filled_lists(array: Any) -> Any:
 
 def _comparable(array: Any, name: str) -> Any:
     """Convert values to a type whose order in Arrow is the order requested; fill nulls."""
-    import pyarrow.compute as pc
-
     kind = array.type
     types = pa.types
     if types.is_floating(kind):
@@ -145,22 +143,22 @@ def _comparable(array: Any, name: str) -> Any:
         keys = float_order(words)
         return number_array(_nulls_as_zero(keys, array).astype(np.int64))
     if types.is_boolean(kind):
-        return pc.fill_null(array, FALSE).cast(pa.uint8())
+        return filled(array, False).cast(pa.uint8())
     if types.is_integer(kind):
-        return pc.fill_null(array, 0)
+        return filled(array, 0)
     if types.is_temporal(kind) and not types.is_interval(kind):
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pc.fill_null(array.view(whole), 0)
+        return filled(array.view(whole), 0)
     if types.is_decimal(kind):
-        return pc.fill_null(unscaled(array), 0)
+        return filled(unscaled(array), 0)
     if types.is_fixed_size_binary(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_binary(kind) or types.is_large_binary(kind):
-        return pc.fill_null(array, b"")
+        return filled(array, b"")
     if types.is_string(kind) or types.is_large_string(kind):
-        return pc.fill_null(array, "")
+        return filled(array, "")
     raise UnsupportedFeatureError(
         f"order_by: column {name!r} of type {kind} has no order. Sort by another column, or by "
         "a member of it."
