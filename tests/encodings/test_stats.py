@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
+from glaive.encodings.options import AUTOMATIC
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.sequences import Constant
 from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats
-from glaive.encodings.writing.string_stats import sample_distinct
+from glaive.encodings.writing.page import fixed_encoding
+from glaive.encodings.writing.string_stats import sample_distinct, spread_rows
 from glaive.errors import SchemaError
 
 ALL: tuple[type[ValueEncoding], ...] = (Flat, InlineBitpacking, RunLength, Constant)
@@ -54,6 +56,26 @@ RNG = np.random.default_rng(5)
 )
 def test_the_smallest_encoding_is_proposed(values: Any, expected: ValueEncoding) -> None:
     assert best(stats(values)) == expected
+
+
+@pytest.mark.parametrize(("bits", "expected"), [(60, InlineBitpacking(64)), (62, Flat(64))])
+def test_values_that_shrink_by_less_than_a_25th_stay_plain(
+    bits: int, expected: ValueEncoding
+) -> None:
+    values = RNG.integers(0, 1 << bits, 8192, "<u8")
+    assert fixed_encoding(stats(values), AUTOMATIC) == expected
+    if bits == 62:  # the upper bits of floats from 0 to 2 are zero
+        assert fixed_encoding(stats(2 * RNG.random(8192)), AUTOMATIC) == expected
+
+
+def test_runs_of_a_long_page_are_counted_if_sampled_values_repeat() -> None:
+    values = RNG.integers(0, 1 << 64, 300_000, "<u8")
+    values[:120_000] = 1 << 63  # in one place
+    assert best(stats(values)) == RunLength(64)
+    values[:] = 1 << 63
+    sampled = spread_rows(len(values) - 1)
+    values[sampled] = RNG.integers(0, 1 << 64, len(sampled), "<u8")
+    assert stats(values).runs is None
 
 
 @given(

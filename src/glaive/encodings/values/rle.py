@@ -352,11 +352,10 @@ class RunLength(ValueEncoding):
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Propose runs for words, when smaller than plain and at most as large as bit-packed."""
-        if not isinstance(stats, FixedStats) or stats.word_bits is None:
+        if not isinstance(stats, FixedStats) or stats.word_bits is None or stats.runs is None:
             return None
-        if stats.runs is None or stats.run_bytes is None:
-            return None
-        return stats.run_bytes + stats.overhead(len(stats.runs.counts)), cls(stats.word_bits)
+        size = stats.runs.bytes_of(stats.word_bits) + stats.overhead(len(stats.runs.counts))
+        return size, cls(stats.word_bits)
 
     @property
     def num_buffers(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.encodings.writing.string_stats import SAMPLE_VALUES, spread_rows
 from glaive.errors import SchemaError
 from glaive.kernels._bitpack import BLOCK, WORD_BITS
 from glaive.kernels.bitpack import chunk_widths
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 CHUNK_OVERHEAD = 12
 """Bytes of a mini-block chunk besides its values: chunk word, header, half of the padding."""
-
-ENTROPY_SAMPLE = 4096
-"""Values sampled for the entropy of their bytes."""
 
 
 def chunk_counts(count: int, each: int) -> Int64s:
@@ -89,16 +87,21 @@ class FixedStats:
 
     @cached_property
     def runs(self) -> RunPlan | None:
-        """Chunks of runs; ``None`` when they take as much as plain, or more than packed values."""
+        """Chunks of runs; ``None`` when they take as much as plain, or more than packed values.
+
+        glaive counts runs of large blocks only if sampled values repeat.
+        """
         from glaive.kernels.runs import plan_runs
 
-        limit = min(self.raw_bytes - 1, self.packed_bytes)
-        return plan_runs(self.block.values, self.block.count, self._words(), limit)
-
-    @cached_property
-    def run_bytes(self) -> int | None:
-        """Bytes of all runs; ``None`` under the same conditions as ``runs``."""
-        return None if self.runs is None else self.runs.bytes_of(self._words())
+        block, bits = self.block, self._words()
+        if block.count > 64 * SAMPLE_VALUES:
+            words, rows = as_array(block.values, f"<u{bits // 8}"), spread_rows(block.count - 1)
+            # Runs of 64-bit values are larger than the values if fewer than a ninth repeat.
+            if (words[rows] == words[rows + 1]).mean() < 0.03:
+                return None
+        return plan_runs(
+            block.values, block.count, bits, min(self.raw_bytes - 1, self.packed_bytes)
+        )
 
     @cached_property
     def byte_entropy(self) -> float:
@@ -108,7 +111,7 @@ class FixedStats:
         """
         count, width = self.block.count, self.block.bits // 8
         rows = as_array(self.block.values)[: count * width].reshape(count, width)
-        rows = rows[:: max(1, count // ENTROPY_SAMPLE)][:ENTROPY_SAMPLE]
+        rows = rows[:: max(1, count // SAMPLE_VALUES)][:SAMPLE_VALUES]
         if not rows.size:
             return 0.0
         total = 0.0

@@ -66,7 +66,7 @@ from glaive.types import UInt16s, as_array
 #
 # Specification: "What writers choose" in ``docs/format/encodings.md``.
 
-MIN_GAIN = 0.02
+MIN_GAIN = 0.04
 """Share of the bytes that an encoding must save over plain values, which are read as views."""
 
 GENERAL_MIN_BUFFER = 4096
@@ -78,12 +78,9 @@ _MIN_PACKED_RUNS_GAIN = 0.03
 BSS_MAX_ENTROPY = 4.0
 """Values with more bits of entropy per byte, on average, are too different to be split."""
 
-_MIN_WIDE_GAIN = 0.5
-"""Share of the bytes that compression must save where nobody asked for it: plain values are read
-as views."""
-
-_MIN_BALANCED_GAIN = 0.5
-"""Share of the bytes of packed values or runs that zstd must save with the option ``balanced``."""
+_MIN_ZSTD_GAIN = 0.5
+"""Share of the bytes that zstd must save of plain values if nobody asked for zstd. With the option
+``balanced``, it must save this share of packed values or runs."""
 
 _BALANCED_SAMPLE = 8_192
 """Values that this is tried on."""
@@ -133,7 +130,7 @@ def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
     tried = _sample(stats.block)
     general = General("zstd", Flat(plain.bits, COMPRESSED_CHUNK_BYTES))
     size = _bytes(stats, general.encode_mini(tried))
-    is_smaller = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
+    is_smaller = size <= len(tried.values) * (1 - _MIN_ZSTD_GAIN)
     return general if is_smaller and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
 
 
@@ -144,7 +141,7 @@ def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> 
     chunks = encoding.encode_mini(_sample(stats.block, _BALANCED_SAMPLE))
     general = General("zstd", encoding, level)
     size = _bytes(stats, general.compressed(chunks))
-    is_smaller = size <= _bytes(stats, chunks) * (1 - _MIN_BALANCED_GAIN)
+    is_smaller = size <= _bytes(stats, chunks) * (1 - _MIN_ZSTD_GAIN)
     return general if is_smaller and stats.raw_bytes >= GENERAL_MIN_BUFFER else encoding
 
 
