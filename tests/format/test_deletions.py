@@ -18,6 +18,7 @@ from tests.traced import traced_peak
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.deletions import (
     MAX_DELETED_ROWS,
+    MIN_BITMAP_ROWS,
     decode_deletions,
     decode_runs,
     encode_deletions,
@@ -58,19 +59,21 @@ def arrow_file(
     return sink.getvalue()
 
 
-@given(st.sets(st.integers(0, 200), min_size=1), st.integers(0, 2**31))
-def test_few_rows_are_not_compressed_and_many_are_where_that_is_smaller(
-    rows: set[int], first: int
-) -> None:
+@given(
+    st.sets(st.integers(0, 2**16), min_size=MIN_BITMAP_ROWS, max_size=300), st.integers(0, 2**31)
+)
+def test_a_bitmap_of_many_rows_is_smaller_than_an_arrow_file(rows: set[int], first: int) -> None:
     offsets = np.array(sorted(rows), np.uint32) + np.uint32(first)
-    for count in (1, len(offsets) // 2 + 1, len(offsets)):
-        data = encode_deletions(offsets[:count], bitmap=False)
-        sizes = {
-            codec: arrow_file(pa.array(offsets[:count]), "row_id", compression=codec).size
-            for codec in (None, "zstd")
-        }
-        assert len(data) == sizes[None if count <= 16 else "zstd"]
-        assert count > 16 or sizes[None] <= sizes["zstd"]
+    size = len(encode_deletions(offsets, bitmap=True))
+    for codec in (None, "zstd"):
+        assert size < arrow_file(pa.array(offsets), "row_id", compression=codec).size
+
+
+@given(st.sets(st.integers(0, 2**32 - 2), min_size=1, max_size=MIN_BITMAP_ROWS - 1))
+def test_an_arrow_file_of_few_rows_is_smallest_without_compression(rows: set[int]) -> None:
+    offsets = np.array(sorted(rows), np.uint32)
+    size = len(encode_deletions(offsets, bitmap=False))
+    assert size <= arrow_file(pa.array(offsets), "row_id", compression="zstd").size
 
 
 @pytest.mark.spec("del-5")

@@ -120,8 +120,10 @@ class TestDelete:
             library.dataset(path).delete((pc.field("a") > 90) & (pc.field("a") < 95))
         assert everything(one) == everything(other)
 
-    @pytest.mark.parametrize("count", [4999, 5000])
-    def test_many_deletions_become_a_bitmap(self, tmp_path: Path, count: int) -> None:
+    @pytest.mark.parametrize("count", [16, 17])
+    def test_both_kinds_of_deletion_files_are_read(
+        self, tmp_path: Path, count: int
+    ) -> None:
         kinds = []
         for library in (glaive, lance):
             path = str(tmp_path / library.__name__)
@@ -131,7 +133,7 @@ class TestDelete:
             kinds.append(file.suffix)
             assert lance.dataset(path).count_rows() == 10_000 - count
             assert lance.dataset(path).to_table() == glaive.dataset(path).to_table()
-        assert kinds[0] == kinds[1] == (".bin" if count >= 5000 else ".arrow")
+        assert kinds == [".bin" if count > 16 else ".arrow", ".arrow"]
 
     def test_the_object_moves_to_the_new_version(self, pair: Any) -> None:
         dataset = glaive.dataset(pair()[0])

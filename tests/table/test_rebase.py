@@ -163,7 +163,7 @@ def test_files_that_changed_meanwhile_conflict(store: ObjectStore) -> None:
 
 
 @pytest.mark.spec("del-3", "del-4")
-@pytest.mark.parametrize(("count", "kind"), [(4999, "arrow"), (5000, "bin")])
+@pytest.mark.parametrize(("count", "kind"), [(16, "arrow"), (17, "bin")])
 def test_many_deleted_rows_become_a_bitmap(tmp_path: Path, count: int, kind: str) -> None:
     store = make_store("local", tmp_path)
     operation = Overwrite(fragments=(fragment(rows=9000),), schema=SCHEMA)
@@ -171,7 +171,7 @@ def test_many_deleted_rows_become_a_bitmap(tmp_path: Path, count: int, kind: str
     half = count // 2
     first = commit(store, delete(store, base, f0=list(range(half))))
     # Rows deleted before do not count twice.
-    second = delete(store, first, f0=list(range(half - 10, count)))
+    second = delete(store, first, f0=list(range(half - 5, count)))
     assert len(second.affected[0]) == count - half
     made = commit(store, second, read=2)
     assert gone(store, made)[0] == list(range(count))

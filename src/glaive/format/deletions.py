@@ -118,19 +118,15 @@ def _stated_bytes(message: Any) -> int:
     return total
 
 
-MIN_BITMAP_ROWS: Final = 5000
-"""Minimum deleted rows of a bitmap; fewer are written to an Arrow file."""
+MIN_BITMAP_ROWS: Final = 17
+"""Minimum deleted rows of a bitmap; fewer are written to an Arrow file.
+
+Compressed Arrow files of more rows are larger, unless most rows are 65,536 apart. They also take
+far longer to write.
+"""
 
 MAX_DELETED_ROWS: Final = 1 << 27
 """Limit of deleted rows of a fragment that are listed: they take 9 bytes each meanwhile."""
-
-_MAX_UNCOMPRESSED_ROWS: Final = 16
-"""Maximum deleted rows of an uncompressed Arrow file.
-
-Up to 20 rows the file is at most as large as with zstd, whatever the offsets are. A frame and the
-length before it take more bytes than zstd saves. Making a context of zstd takes longer than all
-other work.
-"""
 
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
@@ -150,10 +146,10 @@ class DeletedRuns(NamedTuple):
     @classmethod
     def of(cls, offsets: NDArray[np.uint32]) -> Self:
         """Return the runs of ascending offsets, each of them present once."""
-        first = np.zeros(min(len(offsets), 1), np.int64)
-        first = np.concatenate((first, np.flatnonzero(np.diff(offsets) != 1) + 1))
-        begins = offsets[first].astype(np.int64)
-        return cls(begins, begins + np.diff(first, append=len(offsets)))
+        rows = offsets.astype(np.int64)
+        is_first = np.ones(len(rows) + 1, np.bool_)
+        np.not_equal(rows[1:], rows[:-1] + 1, out=is_first[1:-1])
+        return cls(rows[is_first[:-1]], rows[is_first[1:]] + 1)
 
 
 def decode_deletions(
@@ -240,10 +236,7 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
         serialized: bytes = BitMap(numbers).serialize()
         return serialized
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(
-        compression="zstd" if len(offsets) > _MAX_UNCOMPRESSED_ROWS else None
-    )
-    with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
+    with pa.ipc.new_file(sink, _SCHEMA) as writer:
         column = number_array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
     return sink.getvalue().to_pybytes()
