@@ -27,7 +27,14 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, plan_scan
 from glaive.scan.projection import project
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.small import KeptColumn, SmallFragments, bind_files, cut_into_parts
+from glaive.scan.small import (
+    KeptColumn,
+    SmallFragments,
+    bind_files,
+    can_be_tidied,
+    cut_into_parts,
+    tidied,
+)
 from glaive.scan.snapshot import Session, Snapshot
 from glaive.scan.views import BoundProjection
 from glaive.types import FormatVersion
@@ -635,6 +642,141 @@ def test_the_next_version_reads_only_its_new_files(tmp_path: Path, version: str)
     assert 3 not in {fragment.fragment_id for fragment in dataset.get_fragments()}
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+def test_the_next_version_does_not_read_rows_that_the_session_wrote(
+    tmp_path: Path, version: str
+) -> None:
+    dataset = store(tmp_path / "t", parts(), data_storage_version=version)
+    numbers, items = pa.array([0, 1, None], pa.int32()), pa.array([None, "new"])
+    words = pa.DictionaryArray.from_arrays(numbers, items)
+    rows = make(50, 3).set_column(6, "word", words)
+    for at in range(2):
+        dataset.to_table()
+        if at == 0:
+            dataset.update({"text": "concat(text, '!')"}, where="id % 9 = 2")
+        else:
+            dataset.merge_insert("id").when_matched_update_all().execute(rows)
+        dataset.io_stats_incremental()
+        found = dataset.to_table(filter="id >= 0"), dataset.to_table(filter="word IS NULL")
+        assert dataset.io_stats_incremental().read_iops == 0
+        afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
+        assert found[0].to_pylist() == afresh.to_table().to_pylist()
+        assert found[1].to_pylist() == afresh.to_table(filter="word IS NULL").to_pylist()
+    assert found[1]["id"].to_pylist() == [50, 52]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2", "2.3"])
+def test_rows_with_dictionaries_within_are_kept_without_unused_items(
+    tmp_path: Path, version: str
+) -> None:
+    words = [pa.array([f"w{row % 5}", None, f"w{row}"]).dictionary_encode() for row in range(30)]
+    structs = [pa.StructArray.from_arrays([word], ["word"]) for word in words]
+    starts = pa.array([0, 1, 3, 3], pa.int32())
+    tables = [
+        pa.table(
+            {
+                "id": [row, 100 + row, 200 + row],
+                "struct": struct,
+                "list": pa.ListArray.from_arrays(starts, struct),
+            }
+        )
+        for row, struct in enumerate(structs)
+    ]
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    dataset.to_table()
+    dataset.update({"id": "id + 1000"}, where="id in (7, 107)")
+    dataset.io_stats_incremental()
+    found = dataset.to_table(filter="id >= 1000")
+    assert dataset.io_stats_incremental().read_iops == 0
+    assert found["struct"].to_pylist() == [{"word": "w2"}, {"word": None}]
+    assert found["list"].to_pylist() == [[{"word": "w2"}], [{"word": None}, {"word": "w7"}]]
+    afresh = glaive.LanceDataset(tmp_path / "t", session=Session())
+    assert dataset.to_table().to_pylist() == afresh.to_table().to_pylist()
+    if version != "2.0":  # its writer stores the items of the version before
+        dataset.delete("id % 100 in (11, 12)")
+        found = dataset.to_table(filter="id >= 0")
+        items = found["struct"].combine_chunks().field(0).dictionary.to_pylist()
+        assert "w10" in items
+        assert "w11" not in items
+
+
+def test_unused_items_within_structs_and_lists_are_dropped() -> None:
+    numbers, items = pa.array([0, None, 1, 3], pa.int32()), pa.array(["a", "b", "c", None])
+    word = pa.DictionaryArray.from_arrays(numbers, items)
+    hidden = pa.array([False, False, True, False])
+    struct = pa.StructArray.from_arrays([word, word.indices], ["word", "number"], mask=hidden)
+    null = pa.array([False, True, False])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), struct, mask=null)
+    large = pa.LargeListArray.from_arrays(pa.array([0, 1, 1, 4], pa.int64()), struct)
+    arrays: list[Any] = [word, struct, lists, lists[1:], lists[:0], large]
+    for array in arrays:
+        left = tidied(array)
+        left.validate(full=True)
+        assert (left.type, left.to_pylist()) == (array.type, array.to_pylist())
+        assert can_be_tidied(array.type)
+    assert tidied(lists).values.field(0).dictionary.to_pylist() == ["a"]
+    assert not can_be_tidied(pa.map_(pa.string(), word.type))
+    assert not can_be_tidied(pa.list_(word.type, 2))
+    assert can_be_tidied(pa.list_(pa.int8(), 2))
+
+
+def test_values_below_nulls_that_a_session_wrote_are_not_found(tmp_path: Path) -> None:
+    def table(numbers: list[int], *, is_null: bool) -> pa.Table:
+        below, mask = pa.array(numbers), pa.array([is_null] * len(numbers))
+        struct = pa.StructArray.from_arrays([below], ["a"], mask=mask)
+        starts = pa.array(range(len(numbers) + 1), pa.int32())
+        lists = pa.ListArray.from_arrays(starts, below, mask=mask)
+        return pa.table({"id": numbers, "struct": struct, "list": lists})
+
+    dataset = store(tmp_path / "t", [table([at], is_null=False) for at in range(20)])
+    dataset.to_table()
+    dataset.merge_insert("id").when_matched_update_all().execute(table([5, 6], is_null=True))
+    dataset.io_stats_incremental()
+    found = dataset.to_table(["struct.a", "list"], filter="struct.a IS NULL")
+    assert dataset.io_stats_incremental().read_iops == 0
+    assert [column.null_count for column in found.columns] == [2, 2]
+    assert dataset.count_rows("struct.a in (5, 6)") == 0
+    assert dataset.count_rows("array_length(list) = 1") == 18
+
+
+def test_rows_of_a_large_kept_column_are_found_after_many_updates(tmp_path: Path) -> None:
+    text = pa.array([str(row) * 200 for row in range(900)])
+    table = pa.table({"id": range(900), "text": text, "word": text.dictionary_encode()})
+    dataset = glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=90)
+    dataset.to_table(filter="id >= 0")
+    for at in range(20):  # more pieces than a column may have
+        dataset.update({"id": "id + 0"}, where=f"id % 30 in ({at}, {at + 1})")
+        found = dataset.to_table(filter=f"id % 31 = {at}")
+        assert found["text"].to_pylist() == [str(row) * 200 for row in found["id"].to_pylist()]
+        assert found["word"].to_pylist() == found["text"].to_pylist()
+        assert sorted(found["id"].to_pylist()) == list(range(at, 900, 31))
+
+
+def test_a_version_with_the_same_columns_uses_the_same_projections_and_filters(
+    tmp_path: Path,
+) -> None:
+    dataset = store(tmp_path / "t", parts())
+    views = dataset.opened.views
+    before = views.scan(("id",)).projection, views.filter("id = 1"), views.value("id + 1")
+    dataset.update({"id": "id + 1"}, where="id = 1")
+    views = dataset.opened.views
+    after = views.scan(("id",)).projection, views.filter("id = 1"), views.value("id + 1")
+    assert all(old is new for old, new in zip(before, after, strict=True))
+    dataset.add_columns({"more": "id + 1"})
+    assert dataset.opened.views.filter("id = 1") is not before[1]
+
+
+def test_rows_that_a_session_wrote_are_read_if_each_read_compares_checksums(tmp_path: Path) -> None:
+    tables = [table.select(["id", "text"]) for table in parts()]
+    store(tmp_path / "t", tables, data_storage_version="2.0")
+    dataset = glaive.dataset(tmp_path / "t", storage_options={"verify_checksums": "true"})
+    dataset.to_table()
+    dataset.update({"text": "'new'"}, where="id % 9 = 2")
+    dataset.io_stats_incremental()
+    dataset.to_table()
+    assert dataset.io_stats_incremental().read_iops > 0
+
+
 @pytest.mark.parametrize(
     ("paths", "rows", "count"),
     [
@@ -651,7 +793,7 @@ def test_a_kept_column_serves_files_up_to_the_first_unknown_file(
 ) -> None:
     files = [SingleFile(path, 9, 2, False, (FormatVersion(2, 1), (0,), (0,))) for path in "abc"]
     part = SmallFragments([FragmentRows(at, 0, 2) for at in range(3)], files)
-    found, known = KeptColumn(part, pa.array(range(6))).of_first(paths)
+    found, known = KeptColumn(part, [pa.array(range(6))]).of_first(paths)
     assert ([piece.to_pylist() for piece in found], known) == (rows, count)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from glaive.arrow.chunked import as_numpy, batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.monitoring import current_line, note_rows
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.tasks import LOCAL, FragmentRange, Job, commit_operation
+from glaive.dataset.tasks import LOCAL, FragmentRange, InProcess, Job, commit_operation
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WriteOptions, plan_write
 from glaive.dataset.writing.rules import refuse_given, stored_values
@@ -34,7 +34,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.expr.bind import check_column_texts
-from glaive.expr.filters import Value, bind_value, refuse_blob_uses
+from glaive.expr.filters import Value, refuse_blob_uses
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import MAX_DELETED_ROWS
 from glaive.format.fields import LanceSchema
@@ -45,9 +45,8 @@ from glaive.index.scalar.ordering import is_text
 from glaive.options import integer
 from glaive.process import monotonic
 from glaive.scan.options import REWRITE_BLOBS, ScanOptions
-from glaive.scan.projection import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_reserved_names
+from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_reserved_names
 from glaive.scan.query import make_query
-from glaive.scan.views import Views
 from glaive.table.configuration import GENERATED
 from glaive.table.operations.update import Delete, Update
 from glaive.table.protocol import Offsets
@@ -294,6 +293,11 @@ class RelocatedIds:
         return encode_row_ids(np.concatenate(pieces)[begin : begin + stop - start])
 
 
+@cache
+def _appending(version: str | None) -> WriteOptions:
+    return WriteOptions(mode="append", data_storage_version=version)
+
+
 def write_relocated(
     dataset: OpenedVersion,
     rows: Iterable[Rows],
@@ -322,10 +326,11 @@ def write_relocated(
         The format or base path is unknown.
     """
     manifest = dataset.manifest
-    options = options or WriteOptions(mode="append")
+    options = options or _appending(None)
     plan = plan_write(dataset.store, manifest.schema, options, manifest)
     plan = plan.for_moved_rows(inserts=inserts)
-    written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
+    new = write_fragments(plan, rows, snapshot=dataset.snapshot)
+    written = [fragment for fragment in new if fragment.physical_rows]
     return with_ids(written, ids)
 
 
@@ -419,7 +424,7 @@ def _fully_deleted(
 
     Such fragments are removed as a whole, which saves the memory for offsets.
     """
-    manifest, views = dataset.manifest, Views(dataset.snapshot)
+    manifest, views = dataset.manifest, dataset.views
     whole: dict[int, int] = {}
     for position in np.flatnonzero(manifest.physical_rows > MAX_DELETED_ROWS).tolist():
         number = int(manifest.fragment_ids[position])
@@ -447,7 +452,7 @@ def rows_where(
     options = ScanOptions.of(filter=predicate, fragments=fragments)
     parts: dict[int, list[Offsets]] = {}
     counts: Counter[int] = Counter()
-    query = make_query(Views(dataset.snapshot), options, counting=True)
+    query = make_query(dataset.views, options, counting=True)
     for fragment_id, rows in query.row_ranges():
         note_rows(len(rows))
         counts[fragment_id] += len(rows)
@@ -524,7 +529,7 @@ def delete_where(
             f"predicate must be a string or expression, found {predicate!r:.60}. Pass 'a > 1'."
         )
     check_column_texts(dataset.manifest.schema, predicate)
-    bound = Views(dataset.snapshot).filter(predicate)
+    bound = dataset.views.filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:
         return truncate(dataset, text, job)
@@ -607,7 +612,7 @@ class UpdateTask:
             columns=columns, filter=self.where, fragments=self.fragments.ids(opened)
         )
         reading = replace(reading, blob_handling=REWRITE_BLOBS)
-        scanner = Scanner(Views(opened.snapshot), reading)
+        scanner = Scanner(opened.views, reading)
         updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
         change = partial(_changed, values=values, schema=schema)
 
@@ -618,7 +623,7 @@ class UpdateTask:
                     ids.add(as_numpy(batch.column(ROW_ID)))
                 yield from batch_parts(change, batch)
 
-        options = WriteOptions(mode="append", data_storage_version=self.data_storage_version)
+        options = _appending(self.data_storage_version)
         new = write_relocated(opened, rows(), ids, options)
         return UpdatedRows(FragmentList.of(new), delete_rows(opened, updated))
 
@@ -638,9 +643,10 @@ def update_where(
         Expressions over the old values, by top-level column.
     """
     check_column_texts(dataset.manifest.schema, where)
-    _bind(dataset, updates)  # before any task
-    if where is not None:
-        Views(dataset.snapshot).filter(where)
+    if not isinstance(job.runner, InProcess):  # there the only task checks the same first
+        _bind(dataset, updates)
+        if where is not None:
+            dataset.views.filter(where)
     tasks = [
         UpdateTask(fragments, updates, where, data_storage_version)
         for fragments in job.runner.parts(dataset)
@@ -684,7 +690,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
             )
         try:
             check_column_texts(schema, text)
-            bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+            bound[name] = dataset.views.value(text)
         except FilterError as error:
             if not is_text(schema.by_name[name].to_arrow().type) or {"'", '"', "("} & {*text}:
                 raise

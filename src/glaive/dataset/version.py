@@ -392,7 +392,7 @@ class OpenedVersion:
         if isinstance(version, int):
             version = find_version(self.store, version, self.manifest.scheme)
         root = self.store if store is None else store
-        return replace(self, views=Views(Snapshot(root, version, self.session)))
+        return replace(self, views=Views(Snapshot(root, version, self.session), self.views))
 
     def is_after(self, manifest: Manifest) -> bool:
         """Return whether this version comes after another; False if either is detached."""

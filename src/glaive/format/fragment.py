@@ -701,16 +701,17 @@ class FragmentList(Sequence[Fragment]):
         Messages of fragments.
     """
 
-    __slots__ = ("_wire",)
+    __slots__ = ("_ids", "_wire")
 
     def __init__(self, packed: Iterable[bytes] = ()) -> None:
+        self._ids: Int64s | None = None
         self._wire = table_pb2.ManifestOutline()
         self._wire.fragments.extend(packed)
 
     @classmethod
     def of(cls, fragments: Iterable[Fragment]) -> Self:
         """Return the list of the same fragments."""
-        return cls(packed_of(fragments))
+        return fragments if isinstance(fragments, cls) else cls(packed_of(fragments))
 
     @classmethod
     def joined(cls, parts: Iterable[Iterable[Fragment]]) -> Self:
@@ -732,7 +733,9 @@ class FragmentList(Sequence[Fragment]):
     @property
     def ids(self) -> Int64s:
         """Id of each fragment; shape ``(fragments,)``."""
-        return FragmentColumns(self._wire, _TRANSACTION).ids
+        if self._ids is None:
+            self._ids = FragmentColumns(self._wire, _TRANSACTION).ids
+        return self._ids
 
     @property
     def physical_rows(self) -> Int64s:

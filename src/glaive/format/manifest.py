@@ -508,6 +508,11 @@ class Manifest:
         if mine.fields == theirs.fields and mine.schema_metadata == theirs.schema_metadata:
             self.__dict__["schema"] = other.schema  # fills the cached property
 
+    def shares_schema(self, other: Manifest) -> bool:
+        """Return whether both versions have one schema object."""
+        mine: LanceSchema | None = self.__dict__.get("schema")
+        return mine is not None and mine is other.__dict__.get("schema")
+
     @cached_property
     def data_format(self) -> FormatVersion:
         """Format version of new data files.

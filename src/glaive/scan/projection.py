@@ -7,7 +7,7 @@ columns. A scan may also read columns for its filter or its order that the resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
 from types import MappingProxyType
@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import ascending, flags_of, number_array
-from glaive.arrow.chunked import RowSizes
+from glaive.arrow.chunked import RowSizes, value_bytes
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
@@ -277,6 +277,11 @@ class Projection:
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
     @cached_property
+    def field_keys(self) -> Sequence[tuple[Hashable, ...]]:
+        """Keys of the fields in caches."""
+        return [*map(column_key, self.fields)]
+
+    @cached_property
     def without_inputs(self) -> Projection:
         """The same result; only fields that it needs."""
         used = [output.at for output in self.outputs if isinstance(output, Output)]
@@ -297,6 +302,11 @@ class Projection:
         return RowSizes(field.to_arrow().type for field in self.fields)
 
     @cached_property
+    def value_bytes(self) -> int:
+        """Approximate bytes of a row, without the contents of lists and strings."""
+        return sum(value_bytes(field.to_arrow().type) for field in self.fields)
+
+    @cached_property
     def constant_bytes(self) -> int:
         """Maximum bytes of constants in a row of the computed columns."""
         computed = (output for output in self.outputs if isinstance(output, Computed))
@@ -309,6 +319,11 @@ class Projection:
         for output in self.outputs:
             sources += output.inputs.values() if isinstance(output, Computed) else [output]
         return frozenset(source.system for source in sources if source.system is not None)
+
+
+def column_key(field: Field) -> tuple[Hashable, ...]:
+    """Return the ids and the type of a field, which identify it in all versions of a dataset."""
+    return tuple(member.id for member in field.walk()), str(field.to_arrow().type)
 
 
 def column_names(columns: object, *, pruning: bool = False) -> Columns | None:

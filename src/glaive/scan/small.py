@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, TypeVar
 
@@ -18,13 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import distinct, number_array
+from glaive.arrow.build import validity_flags
 from glaive.arrow.chunked import (
+    as_numpy,
     concat_arrays,
     drop_unused,
     has_dictionary,
     join_batches,
     take_values,
-    value_bytes,
 )
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
@@ -37,11 +38,12 @@ from glaive.file.v2.small_files import (
     SmallBatch,
     suits_bulk_reads,
 )
-from glaive.format.fragment import SingleFile
+from glaive.format.fields import LanceSchema
+from glaive.format.fragment import Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
-from glaive.io.store import read_many
+from glaive.io.store import ObjectStore, read_many
 from glaive.kernels.compact import DeletionMask
 from glaive.scan.filter_search import (
     MAX_TAKEN_SHARE,
@@ -54,10 +56,17 @@ from glaive.scan.filter_search import (
 )
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
-from glaive.scan.projection import Computed, LazyColumns, Output, SystemColumns, is_address
+from glaive.scan.projection import (
+    Computed,
+    LazyColumns,
+    Output,
+    SystemColumns,
+    column_key,
+    is_address,
+)
 from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.snapshot import without_deleted
+from glaive.scan.snapshot import Snapshot, without_deleted
 from glaive.scan.views import MIN_SMALL_FILES, NEVER, BoundProjection
 from glaive.types import Int64s
 
@@ -162,6 +171,10 @@ _READ_SHARE: Final = 4
 
 _VALUE_SHARE: Final = 64
 """Filters must also have taken one value for so many rows."""
+
+_MAX_PIECES: Final = 16
+_MIN_PIECES_BYTES: Final = 256 * 1024
+"""Maximum pieces of a kept column, and bytes below which its pieces are joined at once."""
 
 _STORED_BYTES: Final = 8 * 1024 * 1024
 _DECODED_BYTES: Final = 64 * 1024 * 1024
@@ -313,13 +326,13 @@ class KeptColumn:
     """A decoded column of small fragments. Later versions use the rows of the files they share."""
 
     part: SmallFragments | None = None
-    array: pa.Array | None = None
+    pieces: Sequence[pa.Array] = ()
     taken: int = 0
     """Values that filters have taken so far."""
 
     def of_first(self, paths: Sequence[str]) -> tuple[list[pa.Array], int]:
         """Return the rows of the first files, up to an unknown file, and the number of files."""
-        if self.part is None or self.array is None:
+        if self.part is None:
             return [], 0
         number_of = {path: number for number, path in enumerate(self.part.paths)}
         runs: list[list[int]] = []
@@ -332,14 +345,51 @@ class KeptColumn:
             else:
                 runs.append([number, number + 1])
             count += 1
-        starts = self.part.starts
-        pieces = [self.array[starts[first] : starts[stop]] for first, stop in runs]
-        if sum(map(len, pieces)) < len(self.array) and has_dictionary(self.array.type):
-            # Dictionaries must not keep values of deleted files. Nested ones are decoded again.
-            if not pa.types.is_dictionary(self.array.type):
+        starts, whole = self.part.starts, pa.chunked_array(self.pieces)
+        pieces = [one for first, stop in runs for one in whole[starts[first] : starts[stop]].chunks]
+        if sum(map(len, pieces)) < len(whole) and has_dictionary(whole.type):
+            # Dictionaries must not keep values of deleted files. Those in maps are decoded again.
+            if not can_be_tidied(whole.type):
                 return [], 0
-            pieces = [drop_unused(piece) for piece in pieces]
+            pieces = [_read_only(tidied(piece)) for piece in pieces]
         return pieces, count
+
+
+def can_be_tidied(kind: pa.DataType) -> bool:
+    """Return whether :func:`tidied` reaches all values of a type."""
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return all(can_be_tidied(kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_fixed_size_list(kind):
+        return not pa.types.is_nested(kind.value_type) and not has_dictionary(kind)
+    return not pa.types.is_nested(kind) or pa.types.is_dictionary(kind)
+
+
+def tidied(array: Any) -> Any:
+    """Return the values as files have them: none below nulls, and no unused items.
+
+    The index type of a dictionary may keep unused items.
+    """
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return drop_unused(array)
+    if not pa.types.is_nested(kind) or pa.types.is_fixed_size_list(kind) or not kind.num_fields:
+        return array
+    mask: Any = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        members = [*map(tidied, array.flatten())]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+    lengths, valid = np.diff(as_numpy(array.offsets)), validity_flags(array)
+    lengths = lengths if valid is None else lengths * valid
+    offsets = number_array(np.concatenate(([0], lengths)).cumsum(dtype=lengths.dtype))
+    return type(array).from_arrays(offsets, tidied(array.flatten()), type=kind, mask=mask)
+
+
+def _read_only(array: pa.Array) -> pa.Array:
+    """Return an array in imported memory: users of a result must not change the next one."""
+    table = pa.table([array], names=[""])
+    columns: Any = pa.RecordBatchReader.from_stream(table).read_all().columns
+    imported: pa.Array = columns[0].chunk(0)
+    return imported
 
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
@@ -389,21 +439,28 @@ class SmallColumns:
         if not part.is_kept:
             return self.decode(at)
         kept = self._kept(at)
-        if kept.array is not None and kept.part and kept.part.paths == part.paths:
-            return kept.array
-        array, size = self._joined(at, *kept.of_first(part.paths))
-        kept = KeptColumn(part, array, kept.taken)
-        self.source.snapshot.session.cache.put(self._key_of(at), kept, size)
-        return array
+        pieces = self._pieces(at, kept)
+        if len(pieces) > 1:
+            pieces = self._keep(at, kept, [_read_only(concat_arrays(pieces))])
+        return pieces[0]
 
-    def _joined(self, at: int, pieces: list[pa.Array], count: int) -> tuple[pa.Array, int]:
-        """Return all rows of a field, and their bytes; the first files are in ``pieces``."""
-        if count < len(self.part.files):
-            pieces = [*pieces, self._after(count).decode(at)]
-        # Imported memory is read-only: users of a result must not change the next one.
-        table = pa.table([concat_arrays(pieces)], names=[""])
-        array: Any = pa.RecordBatchReader.from_stream(table).read_all().column(0).chunk(0)
-        return array, array.nbytes
+    def _pieces(self, at: int, kept: KeptColumn) -> Sequence[pa.Array]:
+        """Return all rows of a field in pieces, the last of them with the rows of new files."""
+        part = self.part
+        if kept.part and kept.part.paths == part.paths:
+            return kept.pieces
+        pieces, count = kept.of_first(part.paths)
+        if count < len(part.files):
+            pieces = [*pieces, _read_only(self._after(count).decode(at))]
+        return self._keep(at, kept, pieces)
+
+    def _keep(self, at: int, kept: KeptColumn, pieces: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        size = sum(piece.nbytes for piece in pieces)
+        if len(pieces) > (1 if size < _MIN_PIECES_BYTES else _MAX_PIECES):
+            pieces = [_read_only(concat_arrays(pieces))]
+        kept = KeptColumn(self.part, pieces, kept.taken)
+        self.source.snapshot.session.cache.put(self._key_of(at), kept, size)
+        return pieces
 
     def _after(self, first: int) -> SmallColumns:
         """Return the columns of the files from ``first`` on."""
@@ -412,11 +469,13 @@ class SmallColumns:
             return self
         return SmallColumns(SmallFragments(part.ranges[first:], part.files[first:]), self.source)
 
+    @cached_property
+    def _place(self) -> tuple[str, bytes]:
+        return self.source.snapshot.cache_key()
+
     def _key_of(self, at: int) -> Hashable:
         """Return the key of a column in the session, in all versions that begin with its files."""
-        field, place = self.source.projection.fields[at], self.source.snapshot.cache_key()
-        ids = tuple(member.id for member in field.walk())
-        return (*place, self.part.number, ids, str(field.to_arrow().type))
+        return (*self._place, self.part.number, *self.source.projection.field_keys[at])
 
     def _kept(self, at: int) -> KeptColumn:
         cache = self.source.snapshot.session.cache
@@ -443,16 +502,13 @@ class SmallColumns:
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
         part = self.part
-        is_worth = False
         if part.is_kept:
             kept = self._kept(at)
             kept.taken += len(rows)
             is_read = kept.taken * _READ_SHARE >= len(part.files)
             is_worth = is_read and kept.taken * _VALUE_SHARE >= part.starts[-1]
-            is_worth = is_worth or kept.array is not None
-        if is_worth:
-            taken: pa.Array = take_values(self.read(at), rows)
-            return taken
+            if is_worth or kept.part is not None:
+                return _take_pieces(self._pieces(at, kept), rows)
         column, checked = self._bound(at, len(rows))
         return checked(column.take(rows))
 
@@ -462,7 +518,26 @@ class SmallColumns:
             rows = self.part.starts[-1]
             column, checked = self._bound(at, rows)
             return checked(column.read(0, rows))
-        return read_singly(self.source, self.part.ranges, at)
+        source, pieces = self.source, []
+        key, cache = source.projection.field_keys[at], source.snapshot.session.cache
+        for own, file in zip(self.part.ranges, self.part.files, strict=True):
+            kept = cache.get(_written_key(file, source.snapshot.store, self._place)) or {}
+            piece = None if source.projection.has_extension_types else kept.get(key)
+            pieces.append(read_singly(source, [own], at) if piece is None else piece)
+        array: pa.Array = concat_arrays(pieces)
+        return array
+
+
+def _take_pieces(pieces: Sequence[pa.Array], rows: Int64s) -> pa.Array:
+    """Take ascending rows of arrays in a row."""
+    taken, first = [], 0
+    for piece in pieces:
+        own = rows[slice(*rows.searchsorted((first, first + len(piece))))]
+        if len(own):
+            taken.append(take_values(piece, own - first))
+        first += len(piece)
+    joined: pa.Array = concat_arrays(taken or [pieces[0][:0]])
+    return joined
 
 
 def read_singly(source: BoundProjection, ranges: Sequence[FragmentRows], at: int) -> pa.Array:
@@ -471,6 +546,39 @@ def read_singly(source: BoundProjection, ranges: Sequence[FragmentRows], at: int
         [source.fragment(own.position).stored[at].read(own.start, own.stop) for own in ranges]
     )
     return array
+
+
+# --- Rows of small files that this session wrote: the next version does not read them ---
+
+
+def keep_written(
+    snapshot: Snapshot, fragment: Fragment, schema: LanceSchema, rows: pa.Table
+) -> None:
+    """Keep the rows of a new file, with all columns of ``schema``, for reads of later versions."""
+    file, store = SingleFile.of(fragment, _MAX_BYTES_READ_WHOLE), snapshot.store
+    verify = snapshot.session.verification(store, "fetched")
+    if file is None or not store.is_local or verify == "always":
+        return
+    columns = _kept_columns(schema)
+    arrays = [concat_arrays(rows.column(at).chunks) for at, _ in columns]
+    copies = _copied([*map(tidied, arrays)])
+    kept = dict(zip((key for _, key in columns), copies, strict=True))
+    key = _written_key(file, store, snapshot.cache_key())
+    snapshot.session.cache.put(key, kept, sum(array.nbytes for array in copies))
+
+
+@lru_cache(maxsize=64)  # repeated updates have the same schema
+def _kept_columns(schema: LanceSchema) -> Sequence[tuple[int, Hashable]]:
+    """Return the columns whose written rows can be kept, and their keys."""
+    return [
+        (at, column_key(field))
+        for at, field in enumerate(schema.fields)
+        if suits_bulk_reads([field]) and can_be_tidied(field.to_arrow().type)
+    ]
+
+
+def _written_key(file: SingleFile, store: ObjectStore, place: tuple[str, bytes]) -> Hashable:
+    return (store.full(file.path), *place, "written")
 
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``
@@ -567,8 +675,8 @@ def _cut(
         small_files = [
             file if file and _should_read_whole(source, file) else None for file in small_files
         ]
-    width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
-    max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width + _VALUE_BYTES * len(projection.system))
+    width = projection.value_bytes + _VALUE_BYTES * len(projection.system)
+    max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width)
     parts: list[ScanPart] = []
     first, at, end = 0, 0, len(ranges)
     while at < end:
@@ -680,12 +788,7 @@ class KeptFiles:
         size = sum(array.nbytes for array in arrays)
         if not 0 < size <= _KEPT_BYTES:
             return [], _PART_BYTES
-        batch = pa.record_batch(arrays, [str(at) for at in range(len(arrays))])
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)  # a copy: a file that is mapped can become shorter
-        copy = pa.py_buffer(memoryview(sink.getvalue()).toreadonly())  # results share dictionaries
-        return pa.ipc.open_stream(copy).read_next_batch().columns, size
+        return _copied(arrays), size
 
     def _read(self, source: BoundProjection) -> list[pa.Array]:
         total = int(self.rows.sum())
@@ -708,6 +811,16 @@ class KeptFiles:
             read = partial(read_singly, source, part.ranges)
             pieces.append(gather(read, range(len(source.projection.fields))))
         return [concat_arrays(list(arrays)) for arrays in zip(*pieces, strict=True)]
+
+
+def _copied(arrays: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return copies of arrays: a file that is mapped can become shorter."""
+    batch = pa.record_batch(arrays, [str(at) for at in range(len(arrays))])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    copy = pa.py_buffer(memoryview(sink.getvalue()).toreadonly())  # results share dictionaries
+    return pa.ipc.open_stream(copy).read_next_batch().columns
 
 
 def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Literal[False], int]:

@@ -62,7 +62,7 @@ class LiveRows:
         self._starts = deleted.begins
         # Deleted rows before each run, and their total.
         self._deleted_before = np.zeros(len(self._starts) + 1, np.int64)
-        np.cumsum(deleted.ends - self._starts, out=self._deleted_before[1:])
+        (deleted.ends - self._starts).cumsum(out=self._deleted_before[1:])
         # Live rows before each run, after a 0: live row k follows the runs whose number is ≤ k.
         self._live_before = np.zeros(len(self._starts) + 1, np.int64)
         np.subtract(self._starts, self._deleted_before[:-1], out=self._live_before[1:])
@@ -99,7 +99,7 @@ class LiveRows:
 
     def deleted_runs(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
         """Return the begins and ends of the deleted runs in rows ``start`` to ``stop``."""
-        first, last = np.searchsorted(self._starts, (start, stop)).tolist()
+        first, last = self._starts.searchsorted((start, stop)).tolist()
         first -= start < stop and self._live_before[first] + self._deleted_before[first] > start
         begins = np.maximum(self._starts[first:last], start)
         ends = self._stops_before(np.arange(first + 1, last + 1))
@@ -177,10 +177,11 @@ class LiveRows:
 def _listed(begins: Int64s, ends: Int64s) -> Int64s:
     """List the rows of runs."""
     sizes = ends - begins
-    count = int(sizes.sum())
+    ends = sizes.cumsum()
+    count = int(ends[-1]) if len(ends) else 0
     if count == len(begins):
         return begins
-    return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
+    return (begins - (ends - sizes)).repeat(sizes) + np.arange(count)
 
 
 def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
@@ -655,7 +656,7 @@ class Snapshot:
             before = live.deleted_between(0, live.rows).astype(np.uint32)
         changed, added = add_deletions(self.store, self.manifest, fragment, offsets, before)
         if changed is not None and changed.deletion_file is not None and len(added):
-            every = added if before is None else np.sort(np.concatenate([before, added]))
+            every = added if before is None else np.sort(np.concatenate((before, added)))
             known = LiveRows(DeletedRuns.of(every), fragment.physical_rows)
             key = self._key_of(changed, changed.deletion_file)
             self.session.cache.put(key, known, known.nbytes)

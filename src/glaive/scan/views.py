@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from glaive.scan.projection import (
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from glaive.expr.filters import Filter
+    from glaive.expr.filters import Filter, Value
     from glaive.scan.joined import JoinedFragments
 
 T = TypeVar("T")
@@ -124,6 +125,15 @@ class BoundProjection:
             bound = bind_fragment(self.snapshot, position, self.projection)
             self._cache.put((self._token, position), bound, bound.nbytes)
         return bound
+
+    def is_mapped(self, position: int) -> bool:
+        """Return whether the file of a fragment is mapped; no column is bound for that."""
+        memo, key = self.snapshot.memo, ("mapped", position)
+        if key not in memo:
+            files = self.snapshot.manifest.fragment(position).files
+            only: Any = self.snapshot.open_file(files[0]).reader if len(files) == 1 else None
+            memo[key] = (only or self.fragment(position)).mapped
+        return bool(memo[key])
 
     def kept(self, what: str, load: Callable[[], tuple[T, int]]) -> T:
         """Return a cached value; ``load`` returns it, with its size in bytes, on a miss."""
@@ -235,14 +245,20 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 
 
 class Views:
-    """The projections of a snapshot in use, each computed once."""
+    """The projections of a snapshot in use, each computed once.
 
-    __slots__ = ("_filters", "_kept", "snapshot")
+    ``before`` are the views of another version: a version with the same schema uses their
+    projections and filters.
+    """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    __slots__ = ("_kept", "_of_schema", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, before: Views | None = None) -> None:
         self.snapshot = snapshot
         self._kept: dict[object, BoundProjection] = {}
-        self._filters: dict[str, Filter] = {}
+        self._of_schema: dict[object, Any] = {}
+        if before is not None and snapshot.manifest.shares_schema(before.snapshot.manifest):
+            self._of_schema = before._of_schema  # noqa: SLF001  # of this class
 
     def scan(
         self,
@@ -262,17 +278,33 @@ class Views:
 
     def filter(self, source: Any) -> Filter:
         """Bind a filter to the columns; filters given as strings are cached."""
-        condition = self._filters.get(source) if isinstance(source, str) else None
-        if condition is None:
-            from glaive.expr.filters import bind_filter
+        from glaive.expr.filters import bind_filter
 
-            schema = self.snapshot.manifest.schema
-            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
-            if isinstance(source, str):
-                if len(self._filters) >= _MAX_PROJECTIONS:
-                    self._filters.clear()
-                self._filters[source] = condition
+        schema = self.snapshot.manifest.schema
+        load = partial(bind_filter, source, schema, system=SYSTEM_COLUMNS)
+        condition: Filter = (
+            self._once(("filter", source), load) if isinstance(source, str) else load()
+        )
         return condition
+
+    def value(self, source: str) -> Value:
+        """Bind an expression to the columns; cached."""
+        from glaive.expr.filters import bind_value
+
+        schema = self.snapshot.manifest.schema
+        load = partial(bind_value, source, schema, system=SYSTEM_COLUMNS)
+        value: Value = self._once(("value", source), load)
+        return value
+
+    def _once(self, key: object, load: Callable[[], T]) -> T:
+        """Return what depends on the schema alone."""
+        known: T | None = self._of_schema.get(key)
+        if known is None:
+            known = load()
+            if len(self._of_schema) >= _MAX_PROJECTIONS:
+                self._of_schema.clear()
+            self._of_schema[key] = known
+        return known
 
     def take(
         self, columns: Columns | None, *, blobs: BlobHandling = "descriptions"
@@ -287,17 +319,21 @@ class Views:
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 stores blobs as plain binary
         schema = self.snapshot.manifest.schema
-        refuse_reserved_names(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
-        with refuse_half_characters("columns"):
-            projection = project(
-                schema,
-                columns,
-                with_row_id=row_id,
-                with_row_address=row_address,
-                nested=nested,
-                blobs=blobs,
-                inputs=inputs,
-            )
+
+        def load() -> Projection:
+            refuse_reserved_names(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
+            with refuse_half_characters("columns"):
+                return project(
+                    schema,
+                    columns,
+                    with_row_id=row_id,
+                    with_row_address=row_address,
+                    nested=nested,
+                    blobs=blobs,
+                    inputs=inputs,
+                )
+
+        projection = self._once((key, blobs, nested), load)
         if len(self._kept) >= _MAX_PROJECTIONS:
             self._kept.clear()
         bound = self._kept[kept_as] = BoundProjection(self.snapshot, projection)

@@ -68,7 +68,6 @@ from glaive.scan.bound import PassedPages
 from glaive.scan.options import Meter
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID
 from glaive.scan.take import find_rows, take_physical
-from glaive.scan.views import Views
 from glaive.table.configuration import GENERATED, IDENTITY, Rules, has_value
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
@@ -185,7 +184,7 @@ class OldValues:
 
     def __init__(self, dataset: OpenedVersion, names: Sequence[str]) -> None:
         self._snapshot = dataset.snapshot
-        self._view = Views(dataset.snapshot).take(tuple(names), blobs="logical")
+        self._view = dataset.views.take(tuple(names), blobs="logical")
         self._passed = PassedPages(searched=True)
 
     @cached_property

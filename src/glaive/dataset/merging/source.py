@@ -52,7 +52,6 @@ from glaive.scan.filter_search import Search, answers_of
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.projection import ROW_ADDRESS, ROW_ID, refuse_reserved_names
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.views import Views
 from glaive.table.configuration import has_value
 from glaive.table.operations.update import Filter, hash_keys, key_filter
 from glaive.types import ByteRange, Int64s, as_buffer, items_of
@@ -750,7 +749,7 @@ def find_matches(
     system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
     refuse_reserved_names(snapshot.manifest.schema, *system)
     columns = (*keys.names, *system)
-    source = Views(snapshot).scan(columns, inputs=keys.names)
+    source = dataset.views.scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()
     run = ScanRun(source, ScanOptions(fragments=fragments), meter)
     answers = answers_of(run, [_indexed(term, snapshot) for term in terms]) if use_index else {}

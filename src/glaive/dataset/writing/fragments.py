@@ -16,7 +16,7 @@ from glaive.dataset.fragment_metadata import DataFile, FragmentMetadata
 from glaive.dataset.monitoring import note_rows
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.plan import WritePlan
-from glaive.dataset.writing.source import Rows
+from glaive.dataset.writing.source import Rows, batches_of
 from glaive.errors import OptionError, SchemaError, StoreError, UnsupportedFeatureError
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
@@ -30,6 +30,7 @@ from glaive.io.access import open_store
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import NewFiles
 from glaive.process import FILES, Origin, emit
+from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from glaive.dataset.writing.rules import BoundRules
@@ -272,7 +273,11 @@ def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
 
 
 def write_fragments(
-    plan: WritePlan, rows: Iterable[Rows], *, keep_dictionaries: bool = False
+    plan: WritePlan,
+    rows: Iterable[Rows],
+    *,
+    keep_dictionaries: bool = False,
+    snapshot: Snapshot | None = None,
 ) -> list[Fragment]:
     """Write rows into as many files as needed; return one fragment per file.
 
@@ -285,6 +290,8 @@ def write_fragments(
     keep_dictionaries
         Whether strings may be dictionary-encoded, as from
         :meth:`glaive.scan.query.Query.tables`.
+    snapshot
+        The version before the write: its session keeps the rows if they are few.
 
     Raises
     ------
@@ -300,10 +307,20 @@ def write_fragments(
     try:
         for piece in rows:
             writer.write(piece)
-        return writer.finish()
+        written = writer.finish()
     except BaseException:
         writer.discard()
         raise
+    if snapshot is not None and writer.few and len(written) == 1:
+        from glaive.scan.small import keep_written  # imported here: appends keep no rows
+
+        few = pa.Table.from_batches(list(batches_of(writer.few)))
+        keep_written(snapshot, written[0], plan.schema, few)
+    return written
+
+
+_MAX_KEPT_BYTES: Final = 256 * 1024
+"""Maximum bytes of rows that the session keeps after writing them."""
 
 
 class FragmentWriter:
@@ -312,13 +329,14 @@ class FragmentWriter:
     :func:`write_fragments` explains parameters and errors. After an error call :meth:`discard`.
     """
 
-    __slots__ = ("_arrow", "_keep_dictionaries", "_plan", "_roll", "_rules")
+    __slots__ = ("_arrow", "_bytes", "_keep_dictionaries", "_plan", "_roll", "_rules", "few")
 
     def __init__(self, plan: WritePlan, *, keep_dictionaries: bool = False) -> None:
         self._plan, self._keep_dictionaries = plan, keep_dictionaries
         self._arrow = plan.schema.to_arrow()
         self._roll = RollingWriter(plan)
         self._rules: BoundRules | None = None
+        self._bytes, self.few = 0, list[Rows]()
         if plan.rules is not None:  # imported here: few tables have rules
             from glaive.dataset.writing.rules import BoundRules
 
@@ -333,6 +351,8 @@ class FragmentWriter:
                 fitted = self._rules.applied(part)
             _check_members(fitted, self._plan.schema)
             self._roll.write(fitted)
+            self._bytes += fitted.get_total_buffer_size()
+            self.few = [*self.few, fitted] if self._bytes <= _MAX_KEPT_BYTES else []
 
     def finish(self) -> list[Fragment]:
         """Finish the last file; return one fragment per file."""

@@ -45,7 +45,7 @@ class ScanRun:
 
     def is_mapped(self, ranges: Sequence[FragmentRows]) -> bool:
         """Return whether the files of a plan are mapped, by its first fragment."""
-        return not ranges or self.source.fragment(ranges[0].position).mapped
+        return not ranges or self.source.is_mapped(ranges[0].position)
 
     def opened(self, ranges: Sequence[FragmentRows]) -> Iterator[tuple[BoundFragment, int, int]]:
         """Yield the fragments of ranges, with the first and last (exclusive) row of each.
