@@ -20,9 +20,9 @@ from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.sequences import Constant
-from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats
+from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats, spread_rows
 from glaive.encodings.writing.page import fixed_encoding
-from glaive.encodings.writing.string_stats import sample_distinct, spread_rows
+from glaive.encodings.writing.string_stats import sample_distinct
 from glaive.errors import SchemaError
 
 ALL: tuple[type[ValueEncoding], ...] = (Flat, InlineBitpacking, RunLength, Constant)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.writing.string_stats import SAMPLE_VALUES, spread_rows
 from glaive.errors import SchemaError
 from glaive.kernels._bitpack import BLOCK, WORD_BITS
 from glaive.kernels.bitpack import chunk_widths
@@ -24,6 +23,19 @@ if TYPE_CHECKING:
 
 CHUNK_OVERHEAD = 12
 """Bytes of a mini-block chunk besides its values: chunk word, header, half of the padding."""
+
+SAMPLE_VALUES = 4096
+"""Values sampled before runs or a dictionary are tried."""
+
+
+def spread_rows(count: int) -> Int64s:
+    """Return the rows of the sample, out of ``count``."""
+    taken = min(count, SAMPLE_VALUES)
+    rows = np.arange(taken, dtype=np.int64) * count // taken
+    # Even steps would hit the same position of every period; the shifts are the same each run.
+    if count > SAMPLE_VALUES:
+        rows += np.arange(taken) * 7919 % (count // taken)
+    return rows
 
 
 def chunk_counts(count: int, each: int) -> Int64s:

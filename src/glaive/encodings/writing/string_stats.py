@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
 from glaive.dataclass import dataclass
+from glaive.encodings.writing.fixed_stats import SAMPLE_VALUES, spread_rows
 from glaive.kernels.fsst import SymbolTable, encode_strings, sample_strings, train_symbols
 from glaive.kernels.hashing import copy_ranges, number_strings, number_words
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
@@ -118,9 +119,6 @@ MIN_BYTES = 2048
 
 MAX_ITEMS = 100_000
 """Maximum items of a dictionary."""
-
-SAMPLE_VALUES = 4096
-"""Values sampled before a dictionary is tried."""
 
 SAMPLED_BYTES = 1024
 """Bytes to compare of a sampled value, which avoids copying files that lie in a column."""
@@ -287,16 +285,6 @@ def _sample_strings(block: Variable, rows: Int64s) -> Strings:
     sizes = ends[rows + 1] - starts
     shown = np.minimum(sizes, SAMPLED_BYTES)
     return copy_ranges(block.data, starts + (sizes - shown) // 2, shown, block.offset_bits)
-
-
-def spread_rows(count: int) -> Int64s:
-    """Return the rows of the sample, out of ``count``."""
-    taken = min(count, SAMPLE_VALUES)
-    rows = np.arange(taken, dtype=np.int64) * count // taken
-    # Even steps would hit the same position of every period; the shifts are the same each run.
-    if count > SAMPLE_VALUES:
-        rows += np.arange(taken) * 7919 % (count // taken)
-    return rows
 
 
 def _occurrences(block: Variable | FixedWidth, rows: Int64s) -> Int64s:
