@@ -121,9 +121,7 @@ class TestDelete:
         assert everything(one) == everything(other)
 
     @pytest.mark.parametrize("count", [16, 17])
-    def test_both_kinds_of_deletion_files_are_read(
-        self, tmp_path: Path, count: int
-    ) -> None:
+    def test_both_kinds_of_deletion_files_are_read(self, tmp_path: Path, count: int) -> None:
         kinds = []
         for library in (glaive, lance):
             path = str(tmp_path / library.__name__)
