@@ -191,7 +191,7 @@ def test_equal_dictionaries_of_larger_files_are_kept_once(
     indices = pa.array(range(10), pa.int32())
     column: Any = pa.DictionaryArray.from_arrays(indices, words)
     if kind == "string":  # 300 words in each file as well
-        column = pa.array(["".join(words.to_pylist())] * 10)
+        column = pa.array(["".join(words.to_pylist())] * 10, pa.string())
     tables = [pa.table({"id": range(10 * at, 10 * at + 10), "w": column}) for at in range(FILES)]
     dataset = store(tmp_path / "t", tables, data_storage_version=version)
     size = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
