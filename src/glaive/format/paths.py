@@ -97,7 +97,7 @@ def new_data_file_name(end: str = "") -> str:
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()[: 26 - len(end)]}{end}.lance"
 
 
-@lru_cache(maxsize=4096)  # versions share most of their files
+@lru_cache(maxsize=256)  # versions of small tables share most of their files
 def data_file_path(name: str, *, where: object = "a manifest") -> str:
     """Return the path of a data file named in a manifest.
 
