@@ -515,7 +515,12 @@ def test_damage_among_alternating_encodings_is_told_as_by_the_reader_of_single_f
         single = outcome(partial(fresh.to_table, fragments=[fresh.get_fragments()[14]]))
         if isinstance(single, tuple):
             told += 1
-            assert outcome(fresh.to_table) == single
+            found = outcome(fresh.to_table)
+            if version != "2.0":
+                assert found == single
+            else:  # two columns may be damaged: threads report either
+                assert isinstance(found, tuple)
+                assert victim.name in found[1]
             assert isinstance(outcome(partial(fresh.to_table, filter="number = 7")), tuple | list)
             continue
         every = [table.to_pylist() for table in tables]
