@@ -327,6 +327,18 @@ WITHOUT_PANDAS = (
 """Calls for which glaive leaves pandas alone, although pyarrow imports it for many of its own."""
 
 
+def test_scans_of_few_rows_and_of_dictionaries_load_little_of_numpy(tmp_path: object) -> None:
+    n = pa.array([1, None, 3] * 40)
+    rows = pa.table({"n": n, "d": pa.array(["a", None, "b"] * 40).dictionary_encode()})
+    glaive.write_dataset(rows, f"{tmp_path}/t", max_rows_per_file=10, data_storage_version="2.0")
+    code = f"""
+import sys, glaive
+glaive.dataset({f"{tmp_path}/t"!r}).to_table()
+print([name for name in ("pandas", "numpy.ma") if name in sys.modules])
+"""
+    assert run(code) == "[]"
+
+
 def test_filters_changes_indices_and_clean_ups_do_not_import_pandas(tmp_path: object) -> None:
     assert find_spec("pandas") is not None, "without pandas, this test cannot fail"
     numbers = range(2000)

@@ -195,15 +195,29 @@ def test_values_of_runs_are_packed(tmp_path: Path) -> None:
     check(store, pa.table({"c": array}))
 
 
-@pytest.mark.spec("choice-6", "indexed-1")
-def test_large_dictionaries_are_indexed(tmp_path: Path) -> None:
+def _large_words() -> pa.Array:
     rng = np.random.default_rng(0)
     items = [bytes(rng.integers(97, 123, 900, np.uint8)).decode() for _ in range(50)]
-    array = pa.array([None if i % 7 == 3 else items[i % 50] for i in range(900)])
+    return pa.array([None if i % 7 == 3 else items[i % 50] for i in range(900)])
+
+
+@pytest.mark.spec("choice-6", "indexed-1")
+def test_large_dictionaries_are_indexed(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    write(store, sparse(array))
+    write(store, sparse(_large_words()))
     assert planes_of(tmp_path / "one.lance") == {("sparse", "indexed")}
-    check(store, pa.table({"c": array}))
+    check(store, pa.table({"c": _large_words()}))
+
+
+def test_items_of_a_large_dictionary_are_read_once() -> None:
+    rows = sparse(_large_words())
+    store = open_store("memory://indexed-items")
+    write(store, rows)
+    columns = open_reader(store, "one.lance").bind(LanceSchema.from_arrow(rows.schema).fields)
+    columns.read(0, 300)
+    reads = store.counters.reads
+    assert columns.read(300, 900)[0].equals(rows["c"][300:].chunk(0))
+    assert store.counters.reads == reads
 
 
 def _pairs() -> pa.Array:

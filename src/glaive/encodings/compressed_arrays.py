@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import check_implied, offset_bits, take_block, validity_flags
-from glaive.arrow.chunked import dictionary_encoded, take_values
+from glaive.arrow.chunked import as_numpy, dictionary_encoded, take_values
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.array_encodings import (
     ArrayEncoding,
@@ -29,6 +29,7 @@ from glaive.encodings.array_encodings import (
     read_array,
     wrong_type,
 )
+from glaive.encodings.levels import bitmap_of
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, match_array
 from glaive.encodings.protocol import Fetch, Kept, PageBytes, and_then, join
 from glaive.encodings.values.packed_struct import pack_rows, split_rows
@@ -161,7 +162,7 @@ class Dictionary(ArrayEncoding):
             entries = predicate.test_entries(items)
             flags = np.append(entries.nulls, entries.flags)
             evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
-        indices = _of_text(self.indices.read(source, start, stop))
+        indices = _filled(self.indices.read(source, start, stop))
         test = test_of_flags(indices.type.bit_width, evaluated.flags)
         return RowBits(match_array(indices, test, source.where))
 
@@ -190,7 +191,7 @@ class Dictionary(ArrayEncoding):
         return join([indices, items], finish)
 
     def _text(self, indices: Any, items: _Text, where: Where) -> pa.Array:
-        indices = _of_text(indices)
+        indices = _filled(indices)
         count, bits = len(indices), indices.type.bit_width
         values = indices.buffers()[1].slice(indices.offset * bits // 8)
         try:
@@ -212,18 +213,17 @@ class Dictionary(ArrayEncoding):
 
     def _dictionary(self, indices: Any, items: _Items, where: Where) -> pa.Array:
         count = len(indices)
-        has_nulls = indices.null_count > 0
-        # Arrow would make floats of integers with nulls.
-        filled = indices.fill_null(0) if has_nulls else indices
-        numbers = np.asarray(filled) if count else np.empty(0, np.int64)
+        numbers = as_numpy(_filled(indices))
         if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
             span = f"indices from {numbers.min()} to {numbers.max()}"
             raise _range_error(self.num_items, span, where)
-        if items.positions is not None:
-            positions = items.positions[numbers.astype(np.int64)]
-            if has_nulls:
-                positions[np.asarray(indices.is_null())] = -1
-            indices = pa.array(positions, mask=positions < 0).cast(indices.type)
+        if items.valid is not None:
+            valid = items.valid[numbers]
+            if indices.null_count:
+                valid &= np.asarray(validity_flags(indices))
+            bitmap, nulls = bitmap_of(valid)
+            places = as_buffer(items.places[numbers].astype(numbers.dtype))
+            indices = pa.Array.from_buffers(indices.type, count, [bitmap, places], nulls)
         return pa.DictionaryArray.from_arrays(
             indices, items.values, ordered=self.kind.ordered, safe=False
         )
@@ -238,17 +238,18 @@ class _Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Valid items, and the position of each stored item among them (-1: null)."""
+    """Valid items. If some are null: which stored items are valid, and their places among them."""
 
     values: Any
-    positions: Int64s | None
+    valid: Flags | None
+    places: Any
 
     @classmethod
     def of(cls, items: Any) -> Self:
         valid = validity_flags(items)
         if valid is None:
-            return cls(items, None)
-        return cls(items.drop_null(), np.where(valid, np.cumsum(valid) - 1, -1))
+            return cls(items, None, None)
+        return cls(items.drop_null(), valid, np.where(valid, np.cumsum(valid) - 1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +272,8 @@ class _Text:
         return cls(Strings(as_buffer(np.concatenate((ends[:1], ends))), bits, data), valid)
 
 
-def _of_text(indices: Any) -> Any:
-    """Return indices into the items of strings; null ones become the index that means null."""
+def _filled(indices: Any) -> Any:
+    """Return indices, 0 for null ones: for strings, 0 means null."""
     return indices.fill_null(0) if indices.null_count else indices
 
 

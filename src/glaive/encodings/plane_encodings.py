@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow import blocks
-from glaive.arrow.blocks import Block, Dictionary, FixedWidth, spread_equal
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth, block_bytes, spread_equal
 from glaive.dataclass import NamedTuple
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.levels import (
@@ -368,9 +368,9 @@ class Indexed(ValuePlane):
 
 
 class _IndexedSlots(SlotValues):
-    """Reads the indices once and keeps them; reads items when they are needed."""
+    """Reads the indices once and keeps them, and all items once a read needs that many."""
 
-    __slots__ = ("_encoding", "_indices", "_items", "_page", "_slots")
+    __slots__ = ("_all_items", "_encoding", "_indices", "_items", "_page", "_slots")
 
     def __init__(
         self, encoding: ValueEncoding, slots: int, page: PageBytes, items: PageReader
@@ -380,6 +380,7 @@ class _IndexedSlots(SlotValues):
         self._page = page
         self._items = items
         self._indices: Kept[Indices] = Kept()
+        self._all_items: Kept[Leaf] = Kept()
 
     def read(self, start: int, stop: int, valid: Validity) -> Step:
         """Return the items of the slots; each is read once."""
@@ -410,13 +411,18 @@ class _IndexedSlots(SlotValues):
 
     def _resolve(self, indices: Indices) -> Step:
         if len(indices) >= self._items.rows:
-            step = self._items.read(0, self._items.rows)
+            kept = self._all_items.get()
+            step: Any = kept or and_then(self._items.read(0, self._items.rows), self._keep)
             numbers = np.ascontiguousarray(indices)
         else:
             used, inverse = np.unique(indices, return_inverse=True)
             numbers = inverse.astype(np.uint32)
             step = self._items.take(used.astype(np.int64))
         return and_then(step, partial(_dictionary, numbers))
+
+    def _keep(self, leaf: Leaf) -> Leaf:
+        size = 0 if leaf.values is None else block_bytes(leaf.values)
+        return self._all_items.keep(leaf, size, 0)
 
 
 def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:

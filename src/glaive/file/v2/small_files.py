@@ -218,7 +218,7 @@ class SmallBatch:
             & (tables + footers["columns"] * np.uint64(_PAIR) <= capacity)
             & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= capacity)
         )
-        versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
+        versions = set(map(tuple, footers["version"].tolist()))
         self.has_arrays = versions <= _ARRAYS
         if not sound.all() or not (self.has_arrays or versions <= _LAYOUTS):
             raise BulkReadError("a footer is damaged or of another format")
