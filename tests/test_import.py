@@ -320,6 +320,7 @@ WITHOUT_PANDAS = (
     "d.to_table(filter=\"contains(t, 'word')\")",
     "d.to_table({'a': 'cast(f as int)'}); d.scanner(order_by=['z']).to_table()",
     "d.add_columns({'y': \"concat(t, z)\"})",
+    "d.merge(d.to_table({'n': 'n', 'm': 'n * 2'}, limit=5), 'n')",
     "d.delete('n % 7 = 3'); d.optimize.compact_files()",
     "d.tags.create('a', 1); glaive.dataset(d.uri, version=2).restore()",
     "d.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)",

@@ -570,8 +570,11 @@ def take_values(column: Any, positions: Int64s) -> Any:
             "fewer rows at a time",
             parts=-(-listed // _MAX_LIST_ITEMS),
         )
+    valid = positions >= 0
+    bits = None if valid.all() else pack_flags(valid)  # ``pyarrow.array`` would import pandas
     try:
-        return column.take(_indices(positions))
+        indices: Any = [bits, as_buffer(np.ascontiguousarray(positions, np.int64))]
+        return column.take(pa.Array.from_buffers(pa.int64(), len(valid), indices))
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise CapacityError(
             f"{len(positions)} values of {column.type} do not fit one array: {error} Use fewer "
@@ -596,11 +599,6 @@ def _listed_items(column: Any) -> int:
     return 0
 
 
-def _indices(positions: Int64s) -> Any:
-    missing = positions < 0
-    return pa.array(positions, mask=missing) if missing.any() else number_array(positions)
-
-
 def _gather(column: Any, positions: Int64s) -> Any:
     """Return rows of a chunked array that fit one array: taken chunk by chunk, then reordered."""
     starts = np.cumsum([0, *map(len, column.chunks)])
@@ -612,7 +610,7 @@ def _gather(column: Any, positions: Int64s) -> Any:
         here.tolist(), np.split(positions[order], bounds[1:]), strict=True
     ):
         inside = np.where(rows < 0, -1, rows - starts[chunk_number])
-        arrays.append(column.chunk(chunk_number).take(_indices(inside)))
+        arrays.append(take_values(column.chunk(chunk_number), inside))
     joined = concat_arrays(arrays)
     if bool((np.diff(order) > 0).all()):
         return joined

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import batch_parts, join_batches, join_column, take_rows
+from glaive.arrow.chunked import as_numpy, batch_parts, join_batches, join_column, take_rows
+from glaive.arrow.conditions import filled
 from glaive.arrow.validation import own_rows, refuse_half_characters
 from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
@@ -690,13 +691,12 @@ class _Lookup:
         parts = [self._keys_of(snapshot, position) for position in positions]
         try:
             cast = [chunk.cast(keys.type) for part in parts for chunk in part]
-            chunks = pa.chunked_array(cast, keys.type)
-            at: Any = pc.index_in(chunks, value_set=backwards)
+            at: Any = pc.index_in(pa.chunked_array(cast, keys.type), value_set=backwards)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise SchemaError(
                 f"key column {self.left!r} of type {keys.type} cannot be joined by: {error}"
             ) from error
-        matched = at.fill_null(-1).to_numpy().astype(np.int64)
+        matched = as_numpy(filled(at, -1)).astype(np.int64)
         rows = np.where(matched < 0, -1, len(keys) - 1 - matched)
         ends = np.cumsum([sum(map(len, part)) for part in parts])
         return np.split(rows, ends[:-1]) if parts else []
