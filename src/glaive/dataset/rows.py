@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import ascending
 from glaive.arrow.chunked import as_numpy, batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.monitoring import current_line, note_rows
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
 _MAX_PENDING_ROWS: Final = 1 << 18
 """Rows that wait as given before they go to the sets of their fragments."""
 
+_MAX_FEW: Final = 64
+"""Rows of a fragment that take less time as an array than as a bitmap, and about as much memory."""
+
 
 class RowsByFragment(Mapping[int, Offsets]):
     """A set of rows of a dataset: physical offsets, ascending, by fragment id.
@@ -71,11 +76,11 @@ class RowsByFragment(Mapping[int, Offsets]):
     def __init__(self) -> None:
         self._pending: list[NDArray[np.uint64]] = []
         self._pending_rows = 0
-        self._parts: dict[int, Any] = {}  # roaring bitmaps
+        self._parts: dict[int, Any] = {}  # roaring bitmaps, or few offsets
 
     def __getstate__(self) -> dict[int, Any]:
         self._add_pending()
-        return self._parts
+        return {number: _bitmap(part) for number, part in self._parts.items()}
 
     def __setstate__(self, parts: dict[int, Any]) -> None:
         self.__init__()  # type: ignore[misc]  # of the same class
@@ -83,8 +88,6 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def add(self, addresses: NDArray[np.uint64]) -> None:
         """Add rows, in any order; rows may be in the set already."""
-        if not len(addresses):
-            return
         self._pending.append(addresses)
         self._pending_rows += len(addresses)
         if self._pending_rows >= _MAX_PENDING_ROWS:
@@ -92,9 +95,8 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
         """Add rows of one fragment, ascending."""
-        if not len(offsets):
-            return
-        self._join(fragment_id, _bitmap(offsets))
+        if len(offsets):
+            self._join(fragment_id, offsets if len(offsets) <= _MAX_FEW else _bitmap(offsets))
 
     def add_all(self, others: RowsByFragment) -> None:
         """Add the rows of another set."""
@@ -105,7 +107,7 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def _join(self, fragment_id: int, part: Any) -> None:
         known = self._parts.get(fragment_id)
-        self._parts[fragment_id] = part if known is None else known | part
+        self._parts[fragment_id] = part if known is None else _bitmap(known) | _bitmap(part)
 
     def divided(self, fragments: int) -> Iterator[RowsByFragment]:
         """Yield the rows in sets of ``fragments`` fragments each."""
@@ -148,7 +150,8 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def __getitem__(self, fragment_id: int) -> Offsets:
         self._add_pending()
-        return np.asarray(self._parts[fragment_id].to_array(), np.uint32)
+        part = self._parts[fragment_id]
+        return part if isinstance(part, np.ndarray) else np.asarray(part.to_array(), np.uint32)
 
     def __iter__(self) -> Iterator[int]:
         self._add_pending()
@@ -166,9 +169,12 @@ class RowsByFragment(Mapping[int, Offsets]):
                 self.add_offsets(fragment_id, offsets)
 
 
-def _bitmap(offsets: Offsets) -> Any:
+def _bitmap(offsets: Any) -> Any:
+    """Return the bitmap of offsets; a bitmap as it is."""
     from pyroaring import BitMap
 
+    if isinstance(offsets, BitMap):
+        return offsets
     # An array is by far the fastest input of pyroaring.
     bitmap = BitMap(array("I", offsets.astype(np.uint32, copy=False).tobytes()))
     bitmap.run_optimize()
@@ -177,17 +183,12 @@ def _bitmap(offsets: Offsets) -> Any:
 
 def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
     """Return offsets by fragment id, ascending and distinct, for row addresses in any order."""
-    if not (addresses[1:] > addresses[:-1]).all():
-        addresses = np.sort(addresses)  # np.unique makes a hash table: a hundred times as slow
-        first = np.ones(len(addresses), np.bool_)
-        np.not_equal(addresses[1:], addresses[:-1], out=first[1:])
-        addresses = addresses[first]
+    addresses = ascending(addresses)
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
     offsets = addresses.astype(np.uint32)  # the low half
-    cuts = np.flatnonzero(np.diff(fragments)) + 1
-    starts = [0, *cuts.tolist()] if len(addresses) else []
-    parts = np.split(offsets, cuts)
-    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
+    cuts = (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
+    bounds = pairwise([0, *cuts, len(offsets)])
+    return {int(fragments[first]): offsets[first:stop] for first, stop in bounds if stop}
 
 
 # --- Retry a change for the newest version after another writer changed the same rows ---
@@ -371,15 +372,12 @@ class DeletedRows:
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
         """Join the rows of several tasks; each task has other fragments."""
-        updated: list[Sequence[Fragment]] = []
-        removed: list[int] = []
-        affected, count = RowsByFragment(), 0
-        for part in parts:
-            updated.append(part.updated)
-            removed += part.removed
-            count += part.count
+        found, affected = list(parts), RowsByFragment()
+        for part in found:
             affected.add_all(part.affected)
-        return cls(FragmentList.joined(updated), tuple(removed), affected, count)
+        updated = FragmentList.joined(part.updated for part in found)
+        removed = tuple(number for part in found for number in part.removed)
+        return cls(updated, removed, affected, sum(part.count for part in found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from glaive.format.fragment import Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
-from glaive.io.store import ObjectStore, read_many
+from glaive.io.store import read_many
 from glaive.kernels.compact import DeletionMask
 from glaive.scan.filter_search import (
     MAX_TAKEN_SHARE,
@@ -469,13 +469,10 @@ class SmallColumns:
             return self
         return SmallColumns(SmallFragments(part.ranges[first:], part.files[first:]), self.source)
 
-    @cached_property
-    def _place(self) -> tuple[str, bytes]:
-        return self.source.snapshot.cache_key()
-
     def _key_of(self, at: int) -> Hashable:
         """Return the key of a column in the session, in all versions that begin with its files."""
-        return (*self._place, self.part.number, *self.source.projection.field_keys[at])
+        place = self.source.snapshot.cache_key()
+        return (*place, self.part.number, *self.source.projection.field_keys[at])
 
     def _kept(self, at: int) -> KeptColumn:
         cache = self.source.snapshot.session.cache
@@ -519,9 +516,9 @@ class SmallColumns:
             column, checked = self._bound(at, rows)
             return checked(column.read(0, rows))
         source, pieces = self.source, []
-        key, cache = source.projection.field_keys[at], source.snapshot.session.cache
+        key, snapshot = source.projection.field_keys[at], source.snapshot
         for own, file in zip(self.part.ranges, self.part.files, strict=True):
-            kept = cache.get(_written_key(file, source.snapshot.store, self._place)) or {}
+            kept = snapshot.session.cache.get(_written_key(file, snapshot)) or {}
             piece = None if source.projection.has_extension_types else kept.get(key)
             pieces.append(read_singly(source, [own], at) if piece is None else piece)
         array: pa.Array = concat_arrays(pieces)
@@ -563,8 +560,8 @@ def keep_written(
     arrays = [concat_arrays(rows.column(at).chunks) for at, _ in columns]
     copies = _copied([*map(tidied, arrays)])
     kept = dict(zip((key for _, key in columns), copies, strict=True))
-    key = _written_key(file, store, snapshot.cache_key())
-    snapshot.session.cache.put(key, kept, sum(array.nbytes for array in copies))
+    size = sum(array.nbytes for array in copies)
+    snapshot.session.cache.put(_written_key(file, snapshot), kept, size)
 
 
 @lru_cache(maxsize=64)  # repeated updates have the same schema
@@ -577,8 +574,8 @@ def _kept_columns(schema: LanceSchema) -> Sequence[tuple[int, Hashable]]:
     ]
 
 
-def _written_key(file: SingleFile, store: ObjectStore, place: tuple[str, bytes]) -> Hashable:
-    return (store.full(file.path), *place, "written")
+def _written_key(file: SingleFile, snapshot: Snapshot) -> Hashable:
+    return (snapshot.store.full(file.path), *snapshot.cache_key(), "written")
 
 
 @dataclass(frozen=True)  # derived values are cached in ``__dict__``

@@ -50,70 +50,77 @@ class LiveRows:
     Parameters
     ----------
     deleted
-        The deleted rows.
+        The deleted rows: runs, or ascending rows.
     rows
         Physical rows of the fragment.
     """
 
-    __slots__ = ("_deleted_before", "_kept", "_live_before", "_starts", "_windows", "rows")
-
-    def __init__(self, deleted: DeletedRuns, rows: int) -> None:
-        self.rows = rows
-        self._starts = deleted.begins
-        # Deleted rows before each run, and their total.
-        self._deleted_before = np.zeros(len(self._starts) + 1, np.int64)
-        (deleted.ends - self._starts).cumsum(out=self._deleted_before[1:])
-        # Live rows before each run, after a 0: live row k follows the runs whose number is ≤ k.
-        self._live_before = np.zeros(len(self._starts) + 1, np.int64)
-        np.subtract(self._starts, self._deleted_before[:-1], out=self._live_before[1:])
+    def __init__(self, deleted: DeletedRuns | NDArray[np.uint32], rows: int) -> None:
+        self.rows, self._deleted = rows, deleted
+        self._listed = deleted if isinstance(deleted, np.ndarray) else None
         # Masks of windows: a false row count in the manifest could be huge.
         self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0
+        runs = len(deleted[0] if self._listed is None else self._listed)  # at most
+        self.nbytes = min(rows, _MAX_KEPT_ROWS) // 8 + 24 * runs
+        """Approximate bytes of memory held."""
+
+    @cached_property
+    def _runs(self) -> tuple[Int64s, Int64s, Int64s]:
+        """First row of each run; deleted rows before each, and their total; live rows before each.
+
+        The live rows follow a 0: live row k follows the runs whose number is ≤ k.
+        """
+        from glaive.format.deletions import DeletedRuns
+
+        starts, ends = self._deleted if self._listed is None else DeletedRuns.of(self._listed)
+        before, live = np.zeros((2, len(starts) + 1), np.int64)
+        (ends - starts).cumsum(out=before[1:])
+        np.subtract(starts, before[:-1], out=live[1:])
+        return starts, before, live
 
     @property
     def count(self) -> int:
         """Number of live rows."""
-        return self.rows - int(self._deleted_before[-1])
-
-    @property
-    def nbytes(self) -> int:
-        """Approximate bytes of memory held."""
-        return min(self.rows, _MAX_KEPT_ROWS) // 8 + 3 * self._starts.nbytes
+        return self.rows - int(self._runs[1][-1])
 
     def is_deleted(self, rows: Int64s) -> Flags:
         """Return which physical rows are deleted; rows may repeat, in any order."""
-        at = np.searchsorted(self._starts, rows, side="right")
+        at = np.searchsorted(self._runs[0], rows, side="right")
         within: Flags = rows < self._stops_before(at)
         return within
 
     def deleted_before(self, rows: Int64s) -> Int64s:
         """Count the deleted rows before each of some physical rows."""
-        at = np.searchsorted(self._starts, rows)
+        at = np.searchsorted(self._runs[0], rows)
         from_row = np.maximum(self._stops_before(at) - rows, 0)  # of its run, from the row on
-        before: Int64s = self._deleted_before[at] - from_row
+        before: Int64s = self._runs[1][at] - from_row
         return before
 
     def deleted_between(self, start: int, stop: int) -> Int64s:
         """Return the deleted rows among physical rows ``start`` to ``stop``, ascending."""
+        if self._listed is not None and start == 0 and stop == self.rows:
+            return self._listed.astype(np.int64)
         return _listed(*self.deleted_runs(start, stop))
 
     def deleted_runs(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
         """Return the begins and ends of the deleted runs in rows ``start`` to ``stop``."""
-        first, last = self._starts.searchsorted((start, stop)).tolist()
-        first -= start < stop and self._live_before[first] + self._deleted_before[first] > start
-        begins = np.maximum(self._starts[first:last], start)
+        starts, before, live = self._runs
+        first, last = starts.searchsorted((start, stop)).tolist()
+        first -= start < stop and live[first] + before[first] > start
+        begins = np.maximum(starts[first:last], start)
         ends = self._stops_before(np.arange(first + 1, last + 1))
         return begins, np.minimum(ends, stop)
 
     def _stops_before(self, at: Int64s) -> Int64s:
         """Return where the previous run ends, for each run; 0 for the first."""
-        stops: Int64s = self._live_before[at] + self._deleted_before[at]
+        stops: Int64s = self._runs[2][at] + self._runs[1][at]
         return stops
 
     def physical(self, live: Int64s) -> Int64s:
         """Map numbers of live rows, 0 ≤ live < count, to physical rows."""
-        at = np.searchsorted(self._live_before[1:], live, side="right")
-        rows: Int64s = live + self._deleted_before[at]
+        at = np.searchsorted(self._runs[2][1:], live, side="right")
+        rows: Int64s = live + self._runs[1][at]
         return rows
 
     def physical_range(self, start: int, stop: int) -> tuple[int, int]:
@@ -475,8 +482,13 @@ class Snapshot:
         CorruptFileError
             The base path is missing in the manifest.
         """
-        place = locate_in_base(self.store, self.manifest, "", base_id)[0]
-        return place.uri, place.reached_by + repr(verification_setting(place)).encode()
+        known = (base_id, settings.verify)
+        if known not in self.memo:
+            place = locate_in_base(self.store, self.manifest, "", base_id)[0]
+            access = place.reached_by + repr(verification_setting(place)).encode()
+            self.memo[known] = place.uri, access
+        uri, access = self.memo[known]
+        return uri, access
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
         """Return the key parts of the root or base path that has the files of an index."""
@@ -648,16 +660,16 @@ class Snapshot:
         self, fragment: Fragment, offsets: NDArray[np.integer]
     ) -> tuple[Fragment | None, NDArray[np.uint32]]:
         """Delete rows; see :func:`glaive.table.deletions.add_deletions`. Keep what is deleted."""
-        from glaive.format.deletions import MAX_DELETED_ROWS, DeletedRuns
+        from glaive.format.deletions import MAX_DELETED_ROWS
         from glaive.table.deletions import add_deletions
 
-        live, before = self.live_rows(fragment), None
-        if live is not None and live.rows - live.count <= MAX_DELETED_ROWS:
+        live, before, gone = self.live_rows(fragment), None, fragment.num_deletions
+        if live and (live.rows - live.count if gone is None else gone) <= MAX_DELETED_ROWS:
             before = live.deleted_between(0, live.rows).astype(np.uint32)
         changed, added = add_deletions(self.store, self.manifest, fragment, offsets, before)
         if changed is not None and changed.deletion_file is not None and len(added):
             every = added if before is None else np.sort(np.concatenate((before, added)))
-            known = LiveRows(DeletedRuns.of(every), fragment.physical_rows)
+            known = LiveRows(every, fragment.physical_rows)
             key = self._key_of(changed, changed.deletion_file)
             self.session.cache.put(key, known, known.nbytes)
         return changed, added

@@ -526,8 +526,7 @@ def merge_data(
     """Commit new columns from a table, joined by a key; see ``LanceDataset.merge``."""
     snapshot = dataset.snapshot
     lookup = _Lookup.of(snapshot, data, left_on, right_on, schema)
-    positions = range(snapshot.manifest.num_fragments)
-    grown, files = _write(snapshot, lookup, positions)
+    grown, files = _write(snapshot, lookup, range(snapshot.manifest.num_fragments))
     return commit_columns(dataset, grown, AddedFiles.of(files))
 
 
@@ -673,8 +672,7 @@ class _Lookup:
                 f"{left_on!r} of the dataset is {wanted}. Cast it first."
             )
         joined = join_batches(pa.Table.from_batches(list(batches_of(rows)), kind))
-        table = pa.Table.from_batches(joined, kind)
-        return cls(table, left_on, right)
+        return cls(pa.Table.from_batches(joined, kind), left_on, right)
 
     @property
     def columns(self) -> pa.Schema:
