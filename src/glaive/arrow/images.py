@@ -393,7 +393,32 @@ class FixedShapeImageTensorArray(ImageArray):
         return made  # type: ignore[no-any-return]  # the type says which class
 
 
-class ImageURIType(pa.ExtensionType):
+class _ImageType(pa.ExtensionType):
+    """Base of the three types; without parameters except the storage type."""
+
+    _classes: tuple[type[Any], type[Any]]
+    """The classes of arrays and of single values."""
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        """Return empty bytes, or the parameters of the type."""
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> Any:
+        """Return the type over a storage type."""
+        kind: Any = cls
+        return kind(storage_type)
+
+    def __arrow_ext_class__(self) -> type[Any]:
+        """Return the class of arrays."""
+        return self._classes[0]
+
+    def __arrow_ext_scalar_class__(self) -> type[Any]:
+        """Return the class of single values."""
+        return self._classes[1]
+
+
+class ImageURIType(_ImageType):
     """Arrow's type of addresses of images.
 
     Parameters
@@ -402,31 +427,16 @@ class ImageURIType(pa.ExtensionType):
         string or large_string.
     """
 
+    _classes = ImageURIArray, ImageURIScalar
+
     def __init__(self, storage_type: Any = _STRING) -> None:
         kind = storage_type
         if not _is_string(kind):
             raise SchemaError(f"storage_type must be a string type, found {kind}")
         super().__init__(kind, "lance.arrow.image_uri")
 
-    def __arrow_ext_serialize__(self) -> bytes:
-        """Return empty bytes: the type has no parameters except its storage."""
-        return b""
 
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> ImageURIType:
-        """Return the type over a storage type."""
-        return cls(storage_type)
-
-    def __arrow_ext_class__(self) -> type[Any]:
-        """Return the class of arrays."""
-        return ImageURIArray
-
-    def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """Return the class of single values."""
-        return ImageURIScalar
-
-
-class EncodedImageType(pa.ExtensionType):
+class EncodedImageType(_ImageType):
     """Arrow's type of encoded images.
 
     Parameters
@@ -435,31 +445,16 @@ class EncodedImageType(pa.ExtensionType):
         binary or large_binary.
     """
 
+    _classes = EncodedImageArray, EncodedImageScalar
+
     def __init__(self, storage_type: Any = _BINARY) -> None:
         kind = storage_type
         if not _is_binary(kind):
             raise SchemaError(f"storage_type must be a binary type, found {kind}")
         super().__init__(kind, "lance.arrow.encoded_image")
 
-    def __arrow_ext_serialize__(self) -> bytes:
-        """Return empty bytes: the type has no parameters except its storage."""
-        return b""
 
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> EncodedImageType:
-        """Return the type over a storage type."""
-        return cls(storage_type)
-
-    def __arrow_ext_class__(self) -> type[Any]:
-        """Return the class of arrays."""
-        return EncodedImageArray
-
-    def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """Return the class of single values."""
-        return EncodedImageScalar
-
-
-class FixedShapeImageTensorType(pa.ExtensionType):
+class FixedShapeImageTensorType(_ImageType):
     """Arrow's type of the pixels of images of one size.
 
     Parameters
@@ -469,6 +464,8 @@ class FixedShapeImageTensorType(pa.ExtensionType):
     shape
         Of one image: rows, columns, and mostly channels.
     """
+
+    _classes = FixedShapeImageTensorArray, FixedShapeImageTensorScalar
 
     def __init__(self, arrow_type: Any, shape: Sequence[int]) -> None:
         self.arrow_type = arrow_type
@@ -503,14 +500,6 @@ class FixedShapeImageTensorType(pa.ExtensionType):
         if stored.list_size != getattr(storage_type, "list_size", None):
             raise SchemaError(f"images of the shape {shape} are not stored as {storage_type}")
         return made
-
-    def __arrow_ext_class__(self) -> type[Any]:
-        """Return the class of arrays."""
-        return FixedShapeImageTensorArray
-
-    def __arrow_ext_scalar_class__(self) -> type[Any]:
-        """Return the class of single values."""
-        return FixedShapeImageTensorScalar
 
     def __reduce__(self) -> tuple[object, ...]:
         return FixedShapeImageTensorType, (self.arrow_type, self.shape)
