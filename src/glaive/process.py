@@ -59,17 +59,6 @@ def sleep(seconds: float) -> None:
     _clock.sleep(seconds)
 
 
-@contextmanager
-def replaced_clock(clock: Clock) -> Iterator[None]:
-    """Use another clock in all threads of this process, for a simulation."""
-    global _clock  # noqa: PLW0603  # the one place that it is changed
-    before, _clock = _clock, clock
-    try:
-        yield
-    finally:
-        _clock = before
-
-
 # --- Random names and waiting times of this process: the system's, or a simulation's ------
 # Code that writes a random name calls these functions, so that a simulated run
 # (``tests.kit.simulation``) is the same each time.
@@ -99,17 +88,6 @@ def hash_secret() -> int:
     independent of it, so a simulation gets it from the system, too.
     """
     return int.from_bytes(os.urandom(8), "little", signed=True) | 1
-
-
-@contextmanager
-def replaced_entropy(draw: Callable[[int], bytes]) -> Iterator[None]:
-    """Take random bytes from ``draw`` in all threads of this process, for a simulation."""
-    global _draw  # noqa: PLW0603  # the one place that it is changed
-    before, _draw = _draw, draw
-    try:
-        yield
-    finally:
-        _draw = before
 
 
 # --- Locks that a forked child finds free, even if a thread of its parent held them -------

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.kit.replaced import replaced_clock
 from tests.table.places import change_newest
 
 import glaive
@@ -23,7 +24,7 @@ from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path
 from glaive.format.pb import table_pb2
 from glaive.io.access import open_store
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.table.cleanup import CleanupPolicy
 from glaive.table.load import open_latest
 

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kit.replaced import replaced_clock
 
 from glaive.errors import GlaiveError, OptionError, StoreError
 from glaive.io.access import open_store
@@ -27,7 +28,7 @@ from glaive.io.remote import RequestLimit, is_transient, repeating
 from glaive.io.storage_options import MAX_RETRIES, StoreKind, normalise_options, read_options
 from glaive.io.store import IoCounters, IOStats
 from glaive.namespace.rest import refusal_of_options
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.testing import CountingStore
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.kit.replaced import replaced_clock
+
 from glaive.io.remote import pause
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 
 
 class Counting(Clock):

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import Final
 
+from tests.kit.replaced import replaced_clock, replaced_entropy
 from tests.kit.simulated_bucket import Bucket
 
 from glaive.dataclass import dataclass
 from glaive.errors import StoreError
-from glaive.process import Clock, replaced_clock, replaced_entropy
+from glaive.process import Clock
 
 __all__ = ["Actor", "Faults", "Killed", "Simulation"]
 

@@ -15,6 +15,7 @@ import fsspec
 import lance_namespace as interface
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.kit.replaced import replaced_clock
 from tests.namespace.calls import ROWS, call
 
 import glaive
@@ -33,7 +34,7 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect, manifest_table
 from glaive.namespace import errors as failures
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.table.manifest_registers import CatalogueManifestStore, find_table
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.root import open_other_root

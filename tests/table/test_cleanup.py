@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from tests.kit.replaced import replaced_clock
 
 import glaive
 from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
@@ -22,7 +23,7 @@ from glaive.format.paths import DETACHED, HINT, manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.table.cleanup import (
     IN_PROCESS,
     CleanupPlan,

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.kit.replaced import replaced_clock
 
 from glaive.errors import CommitConflictError, CommitContentionError, DatasetExistsError
 from glaive.format.rowids import decode_row_ids
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.protocol import CommitOptions

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.kit.replaced import replaced_clock
 
 import glaive
 from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
 from glaive.io.store import ObjectStore
-from glaive.process import Clock, replaced_clock
+from glaive.process import Clock
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.versions import list_versions
