@@ -18,7 +18,7 @@ from tests.proof.simulated.tables import SHARES
 
 from glaive.format.paths import manifest_path
 
-SCHEDULES = 2_500
+SCHEDULES = 1_500
 
 
 def simulate(*options: object) -> tuple[int, dict[str, Any]]:
