@@ -262,10 +262,15 @@ def array_of(values: list[Any], kind: Any) -> Any:
     return array
 
 
-def map_rows(
-    kind: Any, compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
-) -> Any:
-    """Call a Python function for each row; return the results as an array of type ``kind``.
+def map_rows(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a Python function for each row; return the results as an array of type ``kind``."""
+    return array_of(row_values(compute, *arguments), kind)
+
+
+def row_values(
+    compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
+) -> list[Any]:
+    """Call a Python function for each row; return Python values.
 
     Parameters
     ----------
@@ -273,14 +278,6 @@ def map_rows(
         Arrays of equal length, or scalars, which are passed for each row.
     nulls
         Indices of arguments that may be null; a null in another argument makes the result null.
-    """
-    return array_of(row_values(compute, *arguments, nulls=nulls), kind)
-
-
-def row_values(
-    compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
-) -> list[Any]:
-    """Call a Python function for each row like :func:`map_rows`; return Python values.
 
     Raises
     ------

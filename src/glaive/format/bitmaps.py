@@ -21,19 +21,15 @@ MAX_NUMBERS = 1 << 27
 """Limit of numbers decoded from a bitmap: a few bytes can encode billions."""
 
 
-def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[np.uint32]:
-    """Return the numbers of a bitmap, ascending; optionally only those ``below`` a limit.
+def offsets_of(data: bytes, where: object) -> NDArray[np.uint32]:
+    """Return the numbers of a bitmap, ascending.
 
     Raises
     ------
     CorruptFileError
-        It is invalid, or has more than 2^27 such numbers.
+        It is invalid, or has more than 2^27 numbers.
     """
-    from pyroaring import BitMap
-
     bitmap = parse_bitmap(data, "set of numbers", where)
-    if below is not None:
-        bitmap &= BitMap(range(below))
     if len(bitmap) > MAX_NUMBERS:
         raise CorruptFileError(
             "set of numbers", expected=f"at most {MAX_NUMBERS}", found=f"{len(bitmap)}", where=where

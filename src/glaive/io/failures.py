@@ -93,13 +93,10 @@ _OBJECT_REMEDIES = {
 }
 
 
-def from_system(
-    error: OSError, path: str, doing: str, options: Mapping[str, str] | None = None
-) -> StoreError:
+def from_system(error: OSError, path: str, doing: str) -> StoreError:
     """Translate an error of the operating system, with its ``errno``. Return a StoreError as is.
 
-    ``doing`` is a verb, such as ``"read"`` or ``"write"``. Clients of servers also raise such
-    errors: ``options`` are the storage options in this case.
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``.
     """
     if isinstance(error, StoreError):
         return error
@@ -113,7 +110,7 @@ def from_system(
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    reason = first_line_of(OSError(error.strerror) if error.strerror else error, options)
+    reason = first_line_of(OSError(error.strerror) if error.strerror else error)
     failed = StoreError(f"cannot {doing} {path}: {reason}. {remedy}.")
     failed.errno = error.errno
     return failed

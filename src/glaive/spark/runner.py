@@ -8,7 +8,7 @@ import pickle
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
@@ -160,26 +160,15 @@ _TASKS: Final[dict[str, pa.DataType]] = {
 
 
 class SparkRunner:
-    """Runs tasks in the workers of a session.
+    """Runs tasks in the workers of a session."""
 
-    Parameters
-    ----------
-    spark
-        The session.
-    parallelism
-        Number of tasks that the cluster runs at a time; default: as reported by Spark.
-    """
-
-    def __init__(self, spark: SparkSession, parallelism: int | None = None) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._parallelism = parallelism
 
-    @property
+    @cached_property
     def parallelism(self) -> int:
         """Number of tasks that the cluster runs at a time; Spark Connect needs a query for it."""
-        if self._parallelism is None:
-            self._parallelism = _cores(self.spark)
-        return self._parallelism
+        return _cores(self.spark)
 
     def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
         """Divide the fragments of a version by bytes of files and by cores.
@@ -415,7 +404,6 @@ class SparkJob:
         dataset: LanceDataset,
         change: Callable[[OpenedVersion, Job], tuple[Manifest, Any]],
         *,
-        retries: int = 10,
         several_commits: bool = False,
     ) -> dict[str, int]:
         """Run a change on the newest version and move the dataset to the version it makes.
@@ -457,7 +445,7 @@ class SparkJob:
 
             what = EARLIER_COMMITS if several_commits else UNCOMMITTED
             with naming_job(self.id, dataset.uri, named=self.named, made=what):
-                with_retries(dataset, unless_made, conflict_retries=retries)
+                with_retries(dataset, unless_made)
         else:
             dataset.reset_to(done)
         return {"version": dataset.version, **self._counts(dataset)}
