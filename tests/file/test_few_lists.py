@@ -99,7 +99,7 @@ def _column(folder: Path, *lists: pa.Array, **options: Any) -> FieldColumns:
 def test_lists_of_several_pages_are_taken_each_from_its_own(tmp_path: Path) -> None:
     # Pages of one encoding are read as one: numbers of the first rows are packed, others are not.
     parts = [_lists(_numbers, pa.list_).slice(0, 900), _lists(_wide_numbers, pa.list_)]
-    column = _column(tmp_path, *parts, page_bytes=8_192)
+    column = _column(tmp_path, *parts, page_bytes=4_096)
     table = pa.concat_arrays(parts)
     *firsts, rows = column.segments
     assert len(firsts) > 1

@@ -92,7 +92,7 @@ def test_equal_texts_are_stored_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 def test_few_numbers_are_stored_as_in_memory(tmp_path: Path, version: str) -> None:
-    runs = pa.array([number // 25 for number in range(512)])
+    runs = pa.array([number // 25 for number in range(100)])
     data = runs.buffers()[1]
     assert data is not None
     assert data.to_pybytes() in written(tmp_path, [pa.table({"it": runs})], version)

@@ -158,6 +158,16 @@ def test_blocks_of_many_kilobytes_are_not_larger(tmp_path: Path, version: str) -
     _compare(pa.table(columns), tmp_path, version)
 
 
+@pytest.mark.parametrize("rows", [300, 500])
+def test_a_file_of_a_few_hundred_rows_is_a_tenth_larger_at_most(tmp_path: Path, rows: int) -> None:
+    """As small appends and updates write it; single columns may be larger."""
+    columns = {name: array[:rows] for name, array in _typical().items() if len(array) == ROWS}
+    table = pa.table(columns)
+    _, ours = _sizes(glaive, table, str(tmp_path / "glaive"), "2.2")
+    _, theirs = _sizes(lance, table, str(tmp_path / "pylance"), "2.2")
+    assert ours <= 1.1 * theirs
+
+
 def _compare(table: pa.Table, folder: Path, version: str) -> None:
     ours, our_file = _sizes(glaive, table, str(folder / "glaive"), version)
     theirs, their_file = _sizes(lance, table, str(folder / "pylance"), version)

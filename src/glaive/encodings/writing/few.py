@@ -1,6 +1,6 @@
 """Write pages of a few values with a fixed encoding.
 
-Choosing an encoding would be most of the cost of appending a few rows, and saves a few KiB at most.
+Choosing an encoding would be most of the cost of appending a few rows, and saves less than 1 KB.
 Values of a fixed width are stored as in memory. Single bits, text, vectors, lists, dictionaries
 and values with nulls become one chunk.
 
@@ -33,12 +33,19 @@ from glaive.types import UInt8s
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
-PLAIN_BYTES = 4096
-"""A page with more bytes is worth choosing an encoding for. A block of most disks has as many."""
+PLAIN_BYTES = 1024
+"""A page with more bytes is worth choosing an encoding for."""
 
-_MAX_TEXTS, _REPEATED_BYTES = 99, 1024
-"""Maximum values of a page with more bytes of text than the second number: a dictionary may pay.
-The same limits of the items of a dictionary."""
+_MAX_VALUES = 8 * PLAIN_BYTES
+"""Maximum values of such a page: single bits."""
+
+_MAX_TEXT_BYTES = 4096
+"""Maximum offsets and bytes of text to write plain, unless FSST is wanted.
+FSST and general compression begin above, and dictionaries at 100 values.
+"""
+
+_MAX_TEXTS = 99
+"""Values of a page with more bytes of text than :data:`PLAIN_BYTES`: a dictionary may pay."""
 
 _CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
 """Bytes of a chunk word."""
@@ -83,7 +90,7 @@ def _one_chunk_page(
         if encoded is None:
             return None
         return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
-    raw, items = _raw(block), None
+    raw, items = _raw(block, PLAIN_BYTES * (1 if levels.rep is None else 2)), None
     if raw is None:
         return None
     if isinstance(block, Dictionary):
@@ -130,9 +137,9 @@ def whole_bytes(kind: pa.DataType) -> int:
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
     """Return the values, if they and their levels are few; ``None`` for structs."""
     count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
-    if not 0 < count <= 2 * PLAIN_BYTES or array.null_count == count:
+    if not 0 < count <= _MAX_VALUES or array.null_count == count:
         return None
-    if sum(len(one) for one in (rep, definition) if one is not None) > PLAIN_BYTES:
+    if rep is not None and len(rep) > PLAIN_BYTES:
         return None
     if definition is not None and ((rep is None and len(definition) != count) or definition.all()):
         return None
@@ -141,7 +148,7 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
     return block_from_array(array)
 
 
-def _raw(block: Block) -> bytes | None:
+def _raw(block: Block, max_bytes: int) -> bytes | None:
     """Return the bytes of a few fixed-width values or of indices; ``None`` for other blocks."""
     values, each = block, 1
     if isinstance(block, FixedList):
@@ -153,7 +160,7 @@ def _raw(block: Block) -> bytes | None:
     if not isinstance(values, FixedWidth) or not values.bits:
         return None
     bits = values.bits * each
-    if block.count * bits > 8 * PLAIN_BYTES or bits >= 8 * MINIBLOCK_MAX_VALUE:
+    if block.count * bits > 8 * max_bytes or bits >= 8 * MINIBLOCK_MAX_VALUE:
         return None
     return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
 
@@ -170,7 +177,7 @@ def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
     if items.count > _MAX_TEXTS:
         return None
     data = encoding.encode_blocks(items, np.array([items.count], np.int64)).data
-    return (encoding, items.count, data) if len(data) <= _REPEATED_BYTES else None
+    return (encoding, items.count, data) if len(data) <= PLAIN_BYTES else None
 
 
 def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
@@ -193,11 +200,11 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
-    max_bytes = PLAIN_BYTES // 8 if wanted.compression == "fsst" else PLAIN_BYTES
+    max_bytes = PLAIN_BYTES // 2 if wanted.compression == "fsst" else _MAX_TEXT_BYTES
     if head + last - first > max_bytes or longest >= MINIBLOCK_MAX_VALUE:
         return None
     raw = block.data.slice(first, last - first).to_pybytes()
-    if head + len(raw) > _REPEATED_BYTES and (count > _MAX_TEXTS or _all_same(raw, longest)):
+    if head + len(raw) > PLAIN_BYTES and (count > _MAX_TEXTS or _all_same(raw, longest)):
         return None
     moved = numbers.pack(*[end - first + head for end in offsets])
     return moved + raw + _FILL * (-(head + len(raw)) % width)
