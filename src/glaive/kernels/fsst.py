@@ -100,7 +100,7 @@ class SymbolTable:
         """Return a table of symbols given as numbers and lengths, as training has them."""
         raw = words.astype("<u8").tobytes()
         at = range(0, len(raw), 8)
-        table = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
+        table = cls(tuple(map(raw.__getitem__, map(slice, at, map(add, at, sizes.tolist())))))
         table._remember(words, sizes)
         return table
 

@@ -71,9 +71,10 @@ def whole_letters(text: Any) -> Any:
 def _cased(change: Any, letters: str, by_row: Callable[[str], str], text: Any) -> Any:
     """Change the case of strings; letters that Arrow converts differently go row by row."""
     changed = change(whole_letters(text))
-    rows = known_true(pc.match_substring_regex(text, letters))
-    if not rows.true_count:
+    others = text.filter(pc.invert(pc.string_is_ascii(text)))  # the expression is slow
+    if not pc.match_substring_regex(others, letters).true_count:
         return changed
+    rows = known_true(pc.match_substring_regex(text, letters))
     return pc.replace_with_mask(changed, rows, map_rows(text.type, by_row, text.filter(rows)))
 
 
