@@ -333,3 +333,18 @@ def test_the_next_version_knows_the_rows_that_changes_deleted(tmp_path: Path) ->
     left.remove(9)
     assert made.to_table()["id"].to_pylist() == left
     assert glaive.dataset(made.uri).to_table()["id"].to_pylist() == left
+
+
+def test_later_versions_read_a_file_by_the_columns_that_an_earlier_one_opened(
+    tmp_path: Path,
+) -> None:
+    dataset = glaive.write_dataset(TABLE, tmp_path / "t")
+    before = dataset.opened.views.take(None).fragment(0).stored
+    dataset.insert(TABLE)
+    assert dataset.version == 2
+    after = dataset.opened.views.take(None).fragment(0).stored
+    assert all(old is new for old, new in zip(before, after, strict=True))
+    dataset.alter_columns({"path": "name", "name": "text"})
+    renamed = dataset.opened.views.take(None).fragment(0).stored
+    assert [column.field.name for column in renamed] == ["id", "text"]
+    assert dataset.take([7])["text"].to_pylist() == ["name 7"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
@@ -202,15 +203,20 @@ def bind_fragment(snapshot: Snapshot, position: int, projection: Projection) -> 
         if column_of.keys() >= projection.leaves:  # the usual case: one file has all columns
             if not projection.leaves:
                 snapshot.check_rows(fragment)
-            file = snapshot.open_file(entry)
-            in_file = file.bind(projection.fields, column_of, fragment.physical_rows)
+            file, rows = snapshot.open_file(entry), fragment.physical_rows
+
+            def load() -> tuple[BoundColumns, int]:
+                bound = file.bind(projection.fields, column_of, rows)
+                return bound, bound.nbytes
+
+            # Later versions bind the same columns of the file.
+            opened = (file.reader.path, weakref.ref(file))
+            key = (*opened, projection.read_as, entry.fields, entry.column_indices, rows)
+            in_file: BoundColumns = snapshot.session.cache.get_or_load(key, load)
             columns = _with_blob_contents(snapshot, fragment, projection, in_file.columns)
             whole = None if projection.blob_contents else in_file
-            bound = BoundFragment(
-                snapshot, position, fragment, projection, columns, whole, [file.reader]
-            )
-            bound.nbytes += in_file.nbytes
-            return bound
+            readers = [file.reader]
+            return BoundFragment(snapshot, position, fragment, projection, columns, whole, readers)
     return _bind_several(snapshot, position, projection)
 
 

@@ -282,6 +282,11 @@ class Projection:
         return [*map(column_key, self.fields)]
 
     @cached_property
+    def read_as(self) -> str:
+        """Key of the fields with their names and types."""
+        return repr(self.fields)
+
+    @cached_property
     def without_inputs(self) -> Projection:
         """The same result; only fields that it needs."""
         used = [output.at for output in self.outputs if isinstance(output, Output)]
