@@ -327,8 +327,7 @@ def write_relocated(
         The format or base path is unknown.
     """
     manifest = dataset.manifest
-    options = options or _appending(None)
-    plan = plan_write(dataset.store, manifest.schema, options, manifest)
+    plan = plan_write(dataset.store, manifest.schema, options or _appending(None), manifest)
     plan = plan.for_moved_rows(inserts=inserts)
     new = write_fragments(plan, rows, snapshot=dataset.snapshot)
     written = [fragment for fragment in new if fragment.physical_rows]
@@ -531,9 +530,8 @@ def delete_where(
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:
         return truncate(dataset, text, job)
-    runner = job.runner
-    tasks = [DeleteTask(fragments, predicate) for fragments in runner.parts(dataset)]
-    return commit_deleted(dataset, runner.run(dataset, tasks), text, job)
+    tasks = [DeleteTask(fragments, predicate) for fragments in job.runner.parts(dataset)]
+    return commit_deleted(dataset, job.runner.run(dataset, tasks), text, job)
 
 
 def commit_deleted(
@@ -651,11 +649,13 @@ def update_where(
     ]
     parts = job.runner.run(dataset, tasks)
     deleted = DeletedRows.joined(part.old for part in parts)
+    fields = dataset.manifest.schema.fields
+    touched = sorted(one.id for one in fields if one.name in updates or GENERATED in one.metadata)
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
         new=FragmentList.joined(part.new for part in parts),
-        fields_touched=tuple(sorted(_field_ids(dataset, updates))),
+        fields_touched=tuple(touched),
         affected=deleted.affected,
     )
     properties = job.recording(num_rows_updated=deleted.count)
@@ -701,12 +701,6 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
     return bound
 
 
-def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int]:
-    for field in dataset.manifest.schema.fields:
-        if field.name in names or GENERATED in field.metadata:
-            yield field.id
-
-
 def _changed(
     batch: pa.RecordBatch, values: Mapping[str, Value], schema: LanceSchema
 ) -> pa.RecordBatch:
@@ -718,8 +712,5 @@ def _changed(
         if value is None and GENERATED in field.metadata:
             continue  # the writer computes it again
         names.append(name)
-        if value is None:
-            arrays.append(batch.column(name))
-            continue
-        arrays.append(stored_values(value, field, batch))
+        arrays.append(batch.column(name) if value is None else stored_values(value, field, batch))
     return pa.RecordBatch.from_arrays(arrays, names=names)
