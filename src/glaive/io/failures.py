@@ -93,10 +93,13 @@ _OBJECT_REMEDIES = {
 }
 
 
-def from_system(error: OSError, path: str, doing: str) -> StoreError:
+def from_system(
+    error: OSError, path: str, doing: str, options: Mapping[str, str] | None = None
+) -> StoreError:
     """Translate an error of the operating system, with its ``errno``. Return a StoreError as is.
 
-    ``doing`` is a verb, such as ``"read"`` or ``"write"``.
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``. Clients of servers also raise such
+    errors: ``options`` are the storage options in this case.
     """
     if isinstance(error, StoreError):
         return error
@@ -110,7 +113,7 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    reason = first_line_of(OSError(error.strerror) if error.strerror else error)
+    reason = first_line_of(OSError(error.strerror) if error.strerror else error, options)
     failed = StoreError(f"cannot {doing} {path}: {reason}. {remedy}.")
     failed.errno = error.errno
     return failed
