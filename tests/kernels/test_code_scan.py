@@ -147,7 +147,7 @@ def test_rows_whose_blocks_say_that_they_are_far_are_not_compared(bits: int) -> 
         CodeRows(near, np.zeros(count, np.float32), blocks=blocks_of(far)), places, 0
     )
     found = scan_codes([part], CodeQuery("tables", tables, bits=bits), 10)
-    assert found.compared == count
+    assert found.compared == [count]
     assert found.key.min() == count - 64
 
 
@@ -208,11 +208,13 @@ def test_a_table_answers_only_for_partitions_in_memory() -> None:
     places = RowPlaces(number, number, number.astype(np.uint64))
     rows = CodeRows(np.arange(8, dtype=np.float32).reshape(4, 2))
     table = PartitionTable.of(3).joined({1: (rows, places)}, 5)
-    query = CodeQuery("squared", np.zeros(2, np.float32))
+    query = CodeQuery("squared", np.zeros((1, 2), np.float32))
 
     def search(*numbers: int) -> Any:
-        one = np.ones(len(numbers), np.float32)
-        return scan_table(ScannedNumbers(table, np.array(numbers), one, one), query, 2)
+        one, count = np.ones((1, len(numbers)), np.float32), [len(numbers)]
+        return scan_table(
+            ScannedNumbers(table, np.array([numbers]), one, one, count), query, 2, high=[9e9]
+        )
 
     assert search(1).distance.tolist() == [2, 14]
     assert [search(*numbers) for numbers in ((0,), (1, 2), (3,), (-1,))] == [None] * 4
@@ -234,7 +236,7 @@ def test_rows_that_are_far_not_live_or_not_allowed_are_passed_over(tier: Any) ->
         assert scan_codes([part], query, 9, low=1, high=9).key.tolist() == [2, 3]
         near = scan_codes([part], query, 2, allowed=allowed)
     assert near.key.tolist() == [0, 2]
-    assert near.compared == 4
+    assert near.compared == [4]
     assert (near.fragment.tolist(), near.row.tolist()) == ([0, 0], [0, 2])
 
 
@@ -248,12 +250,54 @@ def test_of_equal_distances_the_lowest_keys_are_kept(tier: Any) -> None:
     assert near.key.tolist() == list(range(7))
 
 
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("comparison", ["squared", "product", "gap", "bytes", "tables"])
+def test_several_queries_find_what_each_alone_finds(comparison: str, count: int) -> None:
+    random = np.random.default_rng(count)
+    parts = [
+        partition_of(comparison, size, random, 100 * at, terms=True, scales=True)
+        for at, size in enumerate((9, 0, 30))
+    ]
+    table = PartitionTable.of(3).joined({at: part[:2] for at, part in enumerate(parts)}, 0)
+    queries = [query_of(comparison, random, factor=2.0, shift=float(at)) for at in range(4)]
+    numbers, counts = np.array([[0, 2], [2, 1], [1, 0], [2, 0]]), [2, 1, 1, 2]
+    offsets = random.integers(-9, 9, (4, 2)).astype(np.float32)
+    weights, high = -offsets, [900, np.inf, 5, 70]
+    batch = queries[0]._replace(
+        query=np.stack([one.query for one in queries]), shift=[0.0, 1, 2, 3]
+    )
+    found = scan_table(
+        ScannedNumbers(table, numbers, offsets, weights, counts), batch, count, high=high
+    )
+    alone = [
+        scan_codes(
+            [
+                parts[number]._replace(offset=offset, weight=weight)
+                for number, offset, weight in zip(
+                    numbers[at, :some].tolist(), offsets[at].tolist(), weights[at].tolist(),
+                    strict=False,
+                )
+            ],
+            query, count, high=high[at],
+        )
+        for at, (query, some) in enumerate(zip(queries, counts, strict=True))
+    ]  # fmt: skip
+    assert found is not None
+    assert found.sizes == [len(one.key) for one in alone]
+    assert [[count] for count in found.compared] == [one.compared for one in alone]
+    for name in ("distance", "key", "fragment", "row"):
+        expected = np.concatenate([getattr(one, name) for one in alone])
+        assert getattr(found, name).tolist() == expected.tolist()
+
+
 NUMBERS = np.zeros(2, np.int64)
 ROWS = CodeRows(np.zeros((2, 3), np.uint8))
 PLACES = RowPlaces(NUMBERS, NUMBERS, NUMBERS.astype(np.uint64))
 ONE = RowPlaces(NUMBERS[:1], NUMBERS[:1], PLACES.key[:1])
 GAP = CodeQuery("gap", np.zeros(3, np.uint8))
-TABLE, FLOATS = PartitionTable.of(2), np.zeros(2, np.float32)
+GAPS = GAP._replace(query=GAP.query[None])
+FLOATS = np.zeros((1, 2), np.float32)
+SCANNED = ScannedNumbers(PartitionTable.of(2), NUMBERS[None], FLOATS, FLOATS, [1])
 
 
 @pytest.mark.parametrize(
@@ -269,8 +313,10 @@ TABLE, FLOATS = PartitionTable.of(2), np.zeros(2, np.float32)
         lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
         lambda: AllowedBits(NUMBERS[:1] - 1, NUMBERS[:1], np.zeros(1, np.uint8)),
         lambda: PartitionTable.of(1).joined({0: (ROWS, ONE)}, 0),
-        lambda: scan_table(ScannedNumbers(TABLE, NUMBERS, FLOATS[:1], FLOATS), GAP, 1),
-        lambda: scan_table(ScannedNumbers(TABLE, NUMBERS, FLOATS, FLOATS[:1]), GAP, 1),
+        lambda: scan_table(SCANNED._replace(offsets=FLOATS[:, :1]), GAPS, 1, high=[1]),
+        lambda: scan_table(SCANNED._replace(weights=FLOATS[:, :1]), GAPS, 1, high=[1]),
+        lambda: scan_table(SCANNED._replace(counts=[1, 1]), GAPS, 1, high=[1]),
+        lambda: scan_table(SCANNED, GAP, 1, high=[1]),
         lambda: join_tables(np.zeros((3, 16), np.float32)),
         lambda: scan_codes([ScannedPartition(ROWS, PLACES, 0)], GAP, 0),
         lambda: scan_codes([ScannedPartition(ROWS, ONE, 0)], GAP, 1),
@@ -292,6 +338,8 @@ TABLE, FLOATS = PartitionTable.of(2), np.zeros(2, np.float32)
         "places",
         "offsets",
         "weights",
+        "counts",
+        "queries",
         "halves",
         "count",
         "rows",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernels.reference.graph_search import compare
 from tests.kernels.tiers import force_tier
 
-from glaive.kernels.graph_search import GraphLevel, GraphLevels, NodeCodes, Scale, search_graph
+from glaive.kernels.graph_search import GraphLevel, GraphLevels, NodeCodes, RowPlaces, search_graph
 
 TIERS = ("numpy", "numba")
 COMPARISONS = ("squared", "product", "gap", "bytes", "tables")
@@ -56,13 +56,20 @@ def test_both_tiers_find_the_same_nodes(
     comparison: str, count: int, degree: int, capacity: int, seed: int
 ) -> None:
     nodes = nodes_of(comparison, count, 5, seed)
+    numbers = np.arange(count)
+    places = RowPlaces(numbers + 100, numbers + 200, numbers.astype(np.uint64) + 300)
     upper = np.arange(0, count, 3)
     levels = [level_of(count, degree, seed), level_of(count, degree, seed + 1, upper)]
     found = []
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
             found.append(
-                [part.tolist() for part in search_graph(GraphLevels(levels), 0, nodes, capacity)]
+                [
+                    None if part is None else part.tolist()
+                    for part in search_graph(
+                        GraphLevels(levels), 0, nodes, capacity, places=places, wanted=5
+                    )
+                ]
             )
     assert found[0] == found[1]
     assert len(set(found[0][0])) == len(found[0][0]) <= capacity
@@ -74,7 +81,7 @@ def test_both_tiers_find_the_same_nodes(
 def test_what_comparing_gave_comes_with_the_nodes(comparison: str, tier: Any) -> None:
     nodes = nodes_of(comparison, 40, 6, 5)
     with force_tier(tier):
-        found, compared = search_graph(GraphLevels([level_of(40, 6, 5)]), 3, nodes, 8)
+        found, compared, _ = search_graph(GraphLevels([level_of(40, 6, 5)]), 3, nodes, 8)
     expected = compare(nodes.comparison, nodes.codes[found], nodes.query)
     terms = 0 if nodes.terms is None else nodes.terms[found]
     assert len(found) == 8
@@ -97,6 +104,7 @@ def test_a_connected_graph_gives_all_nodes_nearest_first(comparison: str, tier: 
 
 LEVEL = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
 NODES = nodes_of("gap", 2, 3, 1)
+ONE = RowPlaces(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint64))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +118,9 @@ NODES = nodes_of("gap", 2, 3, 1)
         lambda: search_graph(GraphLevels([LEVEL]), 0, NODES._replace(query=NODES.query[:2]), 1),
         lambda: search_graph(GraphLevels([LEVEL]), 0, NODES._replace(comparison="bytes"), 1),
         lambda: search_graph(GraphLevels([level_of(3, 1, 1, np.arange(3))]), 0, NODES, 1),
+        lambda: search_graph(GraphLevels([LEVEL]), 0, NODES, 1, places=ONE, wanted=1),
     ],
-    ids=["end", "descending", "negative", "entry", "capacity", "query", "type", "rows"],
+    ids=["end", "descending", "negative", "entry", "capacity", "query", "type", "rows", "places"],
 )
 def test_graphs_that_do_not_fit_are_refused(call: Any) -> None:
     with pytest.raises(ValueError, match=r"offsets|entry|nodes|rows"):
@@ -128,7 +137,7 @@ def test_nodes_at_no_distance_take_no_place_of_others(capacity: int, tier: Any) 
     codes = np.arange(count, dtype=np.float32)[::-1, None].copy()
     codes[::2] = np.nan
     with force_tier(tier):
-        found, compared = search_graph(
+        found, compared, _ = search_graph(
             GraphLevels([level, level]),
             0,
             NodeCodes("squared", codes, np.zeros(1, np.float32)),
@@ -143,23 +152,41 @@ def test_where_no_node_is_at_a_distance_none_is_found(tier: Any) -> None:
     level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
     nodes = NodeCodes("squared", np.full((2, 3), np.nan, np.float32), np.zeros(3, np.float32))
     with force_tier(tier):
-        found, compared = search_graph(GraphLevels([level]), 0, nodes, 4)
+        found, compared, _ = search_graph(GraphLevels([level]), 0, nodes, 4)
     assert (found.tolist(), compared.tolist()) == ([], [])
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("comparison", COMPARISONS)
 def test_distances_of_nodes_are_scaled(comparison: str, tier: Any) -> None:
-    scale = Scale(offset=3, shift=2, factor=-0.5 if comparison in ("product", "bytes") else 0.5)
+    factor = -0.5 if comparison in ("product", "bytes") else 0.5
     levels = GraphLevels([level_of(50, 8, 5)])
     for seed in range(30):
         nodes = nodes_of(comparison, 50, 6, seed)
         with force_tier(tier):
-            found = search_graph(levels, 3, nodes, 12, scale)
+            found = search_graph(levels, 3, nodes, 12, 3, factor)
         compared = compare(nodes.comparison, nodes.codes[found.numbers], nodes.query)
         terms = 0 if nodes.terms is None else nodes.terms[found.numbers]
-        expected = 3 + (compared + terms - 2) * np.float32(scale.factor)
+        expected = 3 + (compared + terms) * np.float32(factor)
         assert found.distances.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_places_come_with_the_nearest_nodes_unless_distances_are_equal(tier: Any) -> None:
+    everyone = np.tile(np.arange(4, dtype=np.uint32), 4)
+    levels = GraphLevels([GraphLevel(np.arange(5) * 4, everyone)])
+    codes = np.array([[1], [2], [3], [3]], np.float32)
+    nodes = NodeCodes("squared", codes, np.zeros(1, np.float32))
+    numbers = np.arange(4)
+    places = RowPlaces(numbers + 10, numbers + 20, numbers.astype(np.uint64) + 30)
+    with force_tier(tier):
+        placed = [
+            search_graph(levels, 3, nodes, 4, places=places, wanted=wanted).placed
+            for wanted in range(6)
+        ]
+    listed = [None if one is None else one.tolist() for one in placed]
+    two = [[10, 11], [20, 21], [30, 31]]
+    assert listed == [[[], [], []], [[10], [20], [30]], two, None, None, None]
 
 
 def test_searches_of_one_graph_find_the_same_however_many_were_before() -> None:

@@ -166,7 +166,7 @@ def _measure(
     query_of: Int32s | None,
     count: int,
 ) -> Float32s:
-    _check(vectors, queries, metric)
+    _check(vectors, queries.matrix, metric)
     dimension, element = vectors.dimension, vectors.element
     distances, scratch = np.empty(count, np.float32), np.empty(dimension, np.float32)
     norms = queries.norms if metric == "cosine" else None
@@ -193,8 +193,8 @@ def squared_norms(vectors: VectorBlock) -> Float32s:
         return squares
 
 
-def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
-    matrix, element, values = queries.matrix, vectors.element, vectors.values
+def _check(vectors: VectorBlock, matrix: NDArray[Any], metric: Metric) -> None:
+    element, values = vectors.element, vectors.values
     if values.dtype != ELEMENTS[element] or not values.flags.c_contiguous:
         raise ValueError(f"vectors of {values.dtype} called {element}")
     if vectors.dimension < 1 or len(values) % vectors.dimension:
@@ -364,21 +364,22 @@ def rank_vectors(
     among
         Numbers of the vectors to rank, ascending; ``None``: all.
     """
-    total, several = vectors.count if among is None else len(among), len(queries)
+    vector_count, several = vectors.count, len(queries)
+    total = vector_count if among is None else len(among)
     wanted = min(count, total)
     numbers = np.empty((several, wanted), np.int64)
     distances = np.empty((several, wanted), np.float32)
     if not wanted or not several:
         return Ranking(numbers, distances)
-    _check(vectors, Queries(queries), metric)
+    _check(vectors, queries, metric)
     if among is not None and not (
-        is_plain(among, np.int64, total) and _are_below(among, vectors.count)
+        is_plain(among, np.int64, total) and _are_below(among, vector_count)
     ):
-        raise ValueError(f"{total} numbers of {vectors.count} vectors")
+        raise ValueError(f"{total} numbers of {vector_count} vectors")
     dimension, element = vectors.dimension, vectors.element
-    far = np.empty(vectors.count + dimension + 2, np.float32)
+    far = np.empty(vector_count + dimension + 2, np.float32)
     distances_loops.rank_vectors(
-        values=address(vectors.values), count=vectors.count, dimension=dimension,
+        values=address(vectors.values), count=vector_count, dimension=dimension,
         step=dimension * ELEMENTS[element].itemsize, element=_ELEMENT_NUMBERS[element],
         metric=METRICS.index(metric), queries=address(queries), query_count=several,
         query_bytes=dimension * queries.itemsize, among=given(among), among_count=total,

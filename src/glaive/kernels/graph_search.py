@@ -213,6 +213,8 @@ MAX_CAPACITY: Final = 1 << 16
 
 _MAX_NODES: Final = 1 << 30
 _FRESH: Final = 64
+_PLACES: Final = 16
+"""First byte of the addresses of fragments, rows and keys in :attr:`RowPlaces.located`."""
 
 
 class NodeCodes(NamedTuple):
@@ -237,17 +239,6 @@ class NodeCodes(NamedTuple):
     terms: Float32s | None = None
 
 
-class Scale(NamedTuple):
-    """Numbers that turn the result of a comparison into a distance.
-
-    The distance is ``offset + (compared - shift) * factor``.
-    """
-
-    offset: float = 0
-    shift: float = 0
-    factor: float = 1
-
-
 class ReachedNodes(NamedTuple):
     """The nearest nodes that a search reached, nearest first.
 
@@ -257,17 +248,24 @@ class ReachedNodes(NamedTuple):
         Numbers of the nodes.
     distances
         ``float32``: the result of each comparison, with its term if codes have terms, scaled.
+    placed
+        Bits of fragments, rows and keys of the nearest nodes; ``None`` if distances are equal.
     """
 
     numbers: NDArray[np.signedinteger]
     distances: Float32s
-
-
-_AS_COMPARED: Final = Scale()
+    placed: UInt64s | None = None
 
 
 def search_graph(
-    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
+    levels: GraphLevels,
+    entry: int,
+    nodes: NodeCodes,
+    capacity: int,
+    offset: float = 0,
+    factor: float = 1,
+    places: RowPlaces | None = None,
+    wanted: int = 0,
 ) -> ReachedNodes:
     """Return the nearest nodes found; skip nodes whose distance is NaN.
 
@@ -277,30 +275,38 @@ def search_graph(
         Node where the search starts, on the highest level.
     capacity
         Nodes kept on the lowest level, at most :data:`MAX_CAPACITY`.
-    scale
-        Scale of the results of comparisons.
+    offset, factor
+        Distances are the offset plus the factor times the results of comparisons.
+    places, wanted
+        Places of all nodes, and the number of nodes whose places are wanted.
     """
     count = _check(nodes)
     right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
     if not right:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
-    if not levels.fits(count):
-        raise ValueError(f"levels of other nodes than these {count}")
+    if not levels.fits(count) or (places is not None and places.count != count):
+        raise ValueError(f"levels or places of other nodes than these {count}")
     comparison, codes, query, terms = nodes
     width = codes.shape[1]
     visited, stamp = levels.visited(count)
     # Distances, nodes, and the neighbours of one node.
     room = np.empty(2 * capacity + _FRESH, np.int32)
-    table, numbers, first = levels.located, pack("3d", *scale), address(room)
-    size = graph_loops.search_graph(
+    table, first = levels.located, address(room)
+    wanted = min(wanted, capacity)
+    placed = None if places is None else np.empty((3, wanted), np.uint64)
+    located = None if places is None else places.located[_PLACES:]
+    size, ordered = graph_loops.search_graph(
         levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
         visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
         width=width, query=address(query), terms=given(terms), capacity=capacity,
         distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
-        scale=address(numbers),
+        offset=offset, factor=factor, places=0 if located is None else address(located),
+        wanted=wanted, placed=given(placed),
     )  # fmt: skip
     levels.keep_visited(visited, stamp)
-    return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size])
+    if placed is not None:
+        placed = placed[:, :ordered] if ordered == min(wanted, size) else None
+    return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size], placed)
 
 
 def _check(nodes: NodeCodes) -> int:
@@ -351,7 +357,7 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
 def part_products(
     entries: Float32s, vector: Float32s, factor: float = 1, center: Float32s | None = None
 ) -> Float32s:
-    """Multiply the parts of a vector with the entries of a codebook, and with a factor.
+    """Multiply the parts of vectors with the entries of a codebook, and with a factor.
 
     Parameters
     ----------
@@ -359,24 +365,25 @@ def part_products(
         ``float32`` of shape ``(parts, width, entries)``, contiguous: for each part, dimension
         by dimension.
     vector
-        ``float32`` of shape ``(parts * width,)``.
+        ``float32`` of shape ``(parts * width,)`` or, for several vectors, ``(n, parts * width)``.
     center
-        A vector of the same shape, subtracted first.
+        A vector of shape ``(parts * width,)``, subtracted first.
 
     Returns
     -------
     numpy.ndarray
-        ``float32`` of shape ``(parts, entries)``.
+        ``float32`` of shape ``(parts, entries)`` or ``(n, parts, entries)``.
     """
     right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
     parts, width, count = entries.shape if right else (0, 0, 0)
-    if not right or vector.shape != (parts * width,):
+    *several, size = vector.shape
+    if not right or size != parts * width:
         raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
-    if center is not None and not (_is_plain(center) and center.shape == vector.shape):
+    if center is not None and not is_plain(center, np.float32, size):
         raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
-    out = np.empty((parts, count), np.float32)
+    out = np.empty((*several, parts, count), np.float32)
     codes_loops.part_products(
-        address(entries), parts, width, count, address(vector),
+        address(entries), parts, width, count, address(vector), vector.size // max(1, size),
         given(center), np.float32(factor), address(out),
     )  # fmt: skip
     return out
@@ -388,26 +395,31 @@ def join_tables(tables: Float32s) -> Float32s:
     Parameters
     ----------
     tables
-        ``float32`` of shape ``(2 * width, 16)``, contiguous; the first of two for low halves.
+        ``float32`` of shape ``(…, 2 * width, 16)``, contiguous; the first of two for low halves.
     """
-    width = len(tables) // 2
-    if not _is_plain(tables) or tables.shape != (2 * width, 16):
+    *several, halves, entries = tables.shape
+    if not _is_plain(tables) or halves % 2 or entries != 16:
         raise ValueError(f"tables {tables.shape} of {tables.dtype}")
-    out = np.empty((width, _ENTRIES), np.float32)
-    codes_loops.join_tables(address(tables), width, address(out))
+    out = np.empty((*several, halves // 2, _ENTRIES), np.float32)
+    codes_loops.join_tables(address(tables), tables.size // (2 * entries), address(out))
     return out
 
 
-def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
-    """Return the number of steps from a start to each number, as bytes, and their sum.
+def encode_numbers(
+    numbers: Float32s, start: float, step: float
+) -> tuple[UInt8s, NDArray[np.float64]]:
+    """Return the number of steps from a start to each number, as bytes, and sums of the last axis.
 
     Lower numbers and NaN become 0, numbers too great for a byte 255. The step is positive.
     """
-    if numbers.ndim != 1 or not _is_plain(numbers) or not step:
+    if not numbers.ndim or not _is_plain(numbers) or not step:
         raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
-    out = np.empty(len(numbers), np.uint8)
-    total = codes_loops.encode_numbers(address(numbers), len(numbers), start, step, address(out))
-    return out, total
+    *several, width = numbers.shape
+    out, totals = np.empty(numbers.shape, np.uint8), np.empty(several)
+    codes_loops.encode_numbers(
+        address(numbers), totals.size, width, start, step, address(out), address(totals)
+    )
+    return out, totals
 
 
 def _is_plain(numbers: Float32s) -> bool:
@@ -425,13 +437,15 @@ _FIELDS: Final = 9
 _COUNT: Final = 4
 """Numbers of a partition's record for the kernel; which of them is the number of rows."""
 
+_SCANNED: Final = (np.dtype(np.int64), _FLOAT, _FLOAT)
+
 _BLOCK: Final = 64
 _MAX_PARTS: Final = 256
 """Codes of a block, and the largest number of parts whose sums of bytes have 16 bits."""
 
 
 class CodeQuery(NamedTuple):
-    """A query, and the way to compare codes with it.
+    """A query, or several queries, and the way to compare codes with it.
 
     Parameters
     ----------
@@ -439,11 +453,12 @@ class CodeQuery(NamedTuple):
         As for graphs: ``squared`` or ``product`` for vectors, ``gap`` (squared) or ``bytes``
         (product) for rows of bytes, ``tables`` for bytes that select entries.
     query
-        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
+        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``. With several
+        queries, the first dimension is their number.
     factor
         Scale of rows without their own.
     shift
-        Subtracted from the result of a comparison.
+        Subtracted from the result of a comparison: a number, or one for each query.
     bits
         Bits of a code. With ``bytes``, codes are less than a power of two. With ``tables``, each
         byte has one or two codes; tables for two codes have the sums of their entries.
@@ -452,8 +467,13 @@ class CodeQuery(NamedTuple):
     comparison: Comparison
     query: NDArray[Any]
     factor: float = 1
-    shift: float = 0
+    shift: float | list[float] = 0
     bits: int = 8
+
+    def first(self) -> CodeQuery:
+        """Return the first of several queries."""
+        shift = self.shift[:1] if isinstance(self.shift, list) else self.shift
+        return self._replace(query=self.query[0], shift=shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -576,13 +596,14 @@ def code_blocks(codes: UInt8s, bits: int = 8) -> UInt8s | None:
 
 
 class Nearest(NamedTuple):
-    """The nearest rows, nearest first, and the number of rows compared."""
+    """The nearest rows, nearest first, and for each query how many they are, and were compared."""
 
     distance: Float32s
     key: UInt64s
     fragment: Int64s
     row: Int64s
-    compared: int
+    sizes: list[int]
+    compared: list[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -635,12 +656,23 @@ class PartitionTable:
 
 
 class ScannedNumbers(NamedTuple):
-    """Partitions of a table to compare with a query: numbers, offsets and weights of each."""
+    """Partitions of a table to compare with queries.
+
+    Parameters
+    ----------
+    table
+        The table.
+    numbers, offsets, weights
+        Numbers of the partitions, their offsets and weights, of shape ``(queries, partitions)``.
+    counts
+        The number of partitions of each query, the first of its line.
+    """
 
     table: PartitionTable
     numbers: Int64s
     offsets: Float32s
     weights: Float32s
+    counts: list[int]
 
 
 def scan_codes(
@@ -666,10 +698,13 @@ def scan_codes(
     parts = {number: (part.rows, part.places) for number, part in enumerate(partitions)}
     table = PartitionTable.of(len(parts)).joined(parts, 0)
     with np.errstate(over="ignore"):
-        numbers = np.array([part[2:] for part in partitions], np.float32).reshape(-1, 2)
-    offsets, weights = numbers.T.copy()
-    scanned = ScannedNumbers(table, np.arange(len(parts)), offsets, weights)
-    found = scan_table(scanned, query, count, low=low, high=high, allowed=allowed)
+        numbers = np.array([part[2:] for part in partitions], np.float32).reshape(1, -1, 2)
+    offsets, weights = numbers.transpose(2, 0, 1).copy()
+    every = np.arange(len(parts))[None], offsets, weights, [len(parts)]
+    query = query._replace(query=query.query[None])
+    found = scan_table(
+        ScannedNumbers(table, *every), query, count, low=low, high=[high], allowed=allowed
+    )
     if found is None:
         raise ValueError("a partition is missing")
     return found
@@ -681,60 +716,70 @@ def scan_table(
     count: int,
     *,
     low: float = -np.inf,
-    high: float = np.inf,
+    high: list[float],
     allowed: AllowedBits | None = None,
 ) -> Nearest | None:
-    """Return the nearest rows of partitions of a table; ``None`` if one is missing.
+    """Return the nearest rows of partitions of a table, query by query.
 
-    For the other parameters see :func:`scan_codes`.
+    ``None`` if a partition is missing. For the other parameters see :func:`scan_codes`.
+
+    Parameters
+    ----------
+    query
+        One or several queries, with the dimension of several.
+    high
+        Greatest distance of rows to return for each query.
     """
-    table, numbers, offsets, weights = scanned
-    width, kind = _check_query(query, count)
-    several = len(numbers)
-    good = is_plain(numbers, np.int64, several) and is_plain(offsets, np.float32, several)
-    if not good or not is_plain(weights, np.float32, several):
-        raise ValueError(f"{several} partitions, {len(offsets)} offsets, {len(weights)} weights")
+    table, numbers, offsets, weights, counts = scanned
+    several, most = shape = numbers.shape
+    width, kind = _check_query(query, count, several)
+    good = numbers.flags.c_contiguous and offsets.flags.c_contiguous and weights.flags.c_contiguous
+    good = good and offsets.shape == weights.shape == shape and 0 < several == len(counts)
+    if not good or (numbers.dtype, offsets.dtype, weights.dtype) != _SCANNED:
+        raise ValueError(f"{shape} partitions, {offsets.shape} offsets, {weights.shape} weights")
     if table.kind is not None and table.kind != (kind, width):
         raise ValueError(f"codes are {table.kind} for a query of {width} numbers")
     if not KEEPS_ADDRESSES:
-        for number in table.parts.keys() & {*numbers.tolist()}:
+        for number in table.parts.keys() & {*numbers.reshape(-1).tolist()}:
             _ = [part.located for part in table.parts[number]]
     capacity = max(1, min(count, table.total))
-    # Keys, places, and distances in half of the last line.
-    found = np.empty((4, capacity), np.uint64)
-    limits, scratch = pack("4d", low, high, query.factor, query.shift), None
+    # Keys, places, and distances in half of the last line; then numbers of rows.
+    end = several * capacity
+    found, scratch = np.empty((4, end + several), np.uint64), None
+    shifts = query.shift if isinstance(query.shift, list) else [query.shift] * several
+    limits = pack(f"{2 + 3 * several}d", low, query.factor, *counts, *high, *shifts)
     if query.comparison == "bytes" or (
         table.has_blocks and allowed is None and (query.factor, query.shift) == (1, 0)
     ):
         scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
-    into, line = address(found), 8 * capacity
-    size, compared = codes_loops.scan_codes(
+    size = codes_loops.scan_codes(
         parts=address(table.records), part_total=len(table.records), chosen_parts=address(numbers),
-        offsets=address(offsets), weights=address(weights), part_count=several,
+        offsets=address(offsets), weights=address(weights), most_parts=most,
         kind=COMPARISONS.index(query.comparison), width=width, code_bits=query.bits,
-        code_bytes=width * kind.itemsize, query=address(query.query), numbers=address(limits),
+        code_bytes=width * kind.itemsize, query=address(query.query),
+        query_bytes=query.query.nbytes // several, query_count=several, numbers=address(limits),
         starts=0 if allowed is None else address(allowed.starts),
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
         bits=0 if allowed is None else address(allowed.bits), capacity=capacity,
-        heap=into + 3 * line, keys=into, places=into + line, scratch=given(scratch),
+        found=address(found), scratch=given(scratch),
     )  # fmt: skip
     if size < 0:
         return None
     keys, fragments, rows_of, heap = found
     return Nearest(
         heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],
-        rows_of.view(np.int64)[:size], compared,
+        rows_of.view(np.int64)[:size], keys[end:].tolist(), fragments[end:].tolist(),
     )  # fmt: skip
 
 
-def _check_query(query: CodeQuery, count: int) -> tuple[int, Any]:
-    """Check a query; return the width and the type of the codes it is compared with."""
+def _check_query(query: CodeQuery, count: int, several: int) -> tuple[int, Any]:
+    """Check queries; return the width and the type of the codes that they are compared with."""
     comparison, numbers = query.comparison, query.query
     tables = comparison == "tables"
-    width = int(numbers.shape[0]) if numbers.ndim == 1 + tables else -1
+    width = numbers.shape[1] if numbers.ndim == 2 + tables else -1
     codes, kind = _TYPES[comparison]
     good = count >= 1 and width >= 1 and numbers.dtype == kind and numbers.flags.c_contiguous
-    if not good or numbers.shape != ((width, _ENTRIES) if tables else (width,)):
+    if not good or numbers.shape != (several, width, _ENTRIES)[: numbers.ndim]:
         raise ValueError(f"a query {numbers.shape} of {numbers.dtype}, {count} rows")
     return width, codes

@@ -37,7 +37,7 @@ def _measure(
     query_of: Int32s | None,
     count: int,
 ) -> Float32s:
-    _check(vectors, queries, metric)
+    _check(vectors, queries.matrix, metric)
     matrix = vectors.widened().matrix
     wide = matrix if rows is None else matrix[rows]
     query = queries.matrix[np.zeros(count, np.int32) if query_of is None else query_of]
@@ -168,7 +168,7 @@ def rank_vectors(
     among: Int64s | None = None,
 ) -> Ranking:
     """The vectors nearest to each query; NaN comes last."""
-    _check(vectors, Queries(queries), metric)
+    _check(vectors, queries, metric)
     chosen = np.arange(vectors.count) if among is None else among
     far = [_distances(vectors.matrix, query[None], metric)[chosen] for query in queries]
     orders = [distances.argsort(kind="stable")[:count] for distances in far]

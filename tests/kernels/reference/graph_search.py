@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.kernels.graph_search import (
-    _AS_COMPARED,
     _ENTRIES,
     _MAX_NODES,
     MAX_CAPACITY,
@@ -21,7 +20,7 @@ from glaive.kernels.graph_search import (
     Nearest,
     NodeCodes,
     ReachedNodes,
-    Scale,
+    RowPlaces,
     ScannedPartition,
     _check,
     _check_query,
@@ -48,7 +47,14 @@ def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) ->
 
 
 def search_graph(
-    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = _AS_COMPARED
+    levels: GraphLevels,
+    entry: int,
+    nodes: NodeCodes,
+    capacity: int,
+    offset: float = 0,
+    factor: float = 1,
+    places: RowPlaces | None = None,
+    wanted: int = 0,
 ) -> ReachedNodes:
     """The nearest nodes that are found; none that is at no distance (NaN) from the query."""
     count = _check(nodes)
@@ -61,8 +67,12 @@ def search_graph(
     found, far = _search_numpy(levels.levels, entry, nodes, capacity)
     with np.errstate(all="ignore"):
         far = -far if comparison in _PRODUCTS else far
-        far = np.float32(scale[0]) + (far - np.float32(scale[1])) * np.float32(scale[2])
-    return ReachedNodes(found, far)
+        far = np.float32(offset) + far * np.float32(factor)
+    if places is None or not (np.diff(far[: min(wanted, capacity) + 1]) > 0).all():
+        return ReachedNodes(found, far)
+    near = found[: min(wanted, capacity)]
+    lines = [places.fragment[near], places.row[near], places.key[near]]
+    return ReachedNodes(found, far, np.array(lines, np.uint64))
 
 
 def _search_numpy(
@@ -122,33 +132,35 @@ def part_products(
     """Products of the parts of a vector with the entries of a codebook, times a factor."""
     right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
     parts, width, _count = entries.shape if right else (0, 0, 0)
-    if not right or vector.shape != (parts * width,):
+    if not right or vector.shape[-1:] != (parts * width,):
         raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
-    if center is not None and not (_is_plain(center) and center.shape == vector.shape):
+    if center is not None and not (_is_plain(center) and center.shape == vector.shape[-1:]):
         raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
     with np.errstate(all="ignore"):
         beyond = vector if center is None else vector - center
-        scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
-        return np.asarray((scaled @ entries)[:, 0], np.float32)
+        scaled = np.float32(factor) * beyond.reshape(*vector.shape[:-1], parts, 1, width)
+        return np.asarray((scaled @ entries)[..., 0, :], np.float32)
 
 
 def join_tables(tables: Float32s) -> Float32s:
     """Sums of an entry for the low and one for the high half of each byte."""
-    if not _is_plain(tables) or tables.shape != (len(tables) // 2 * 2, 16):
+    if not _is_plain(tables) or tables.shape[-2] % 2 or tables.shape[-1] != 16:
         raise ValueError(f"tables {tables.shape} of {tables.dtype}")
-    low, high = tables[::2], tables[1::2]
+    low, high = tables[..., ::2, :], tables[..., 1::2, :]
     with np.errstate(all="ignore"):
-        return (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
+        return (high[..., None] + low[..., None, :]).reshape(*low.shape[:-1], 256)
 
 
-def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
-    """The byte of each number, and the sum of all: how many steps it is above a start."""
-    if numbers.ndim != 1 or not _is_plain(numbers) or not step:
+def encode_numbers(
+    numbers: Float32s, start: float, step: float
+) -> tuple[UInt8s, NDArray[np.float64]]:
+    """The byte of each number, and sums of rows: how many steps it is above a start."""
+    if not numbers.ndim or not _is_plain(numbers) or not step:
         raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
     with np.errstate(all="ignore"):
         wide = numbers.astype(float)
         places = np.fmin(np.fmax((wide - start) / step, 0), 255)
-        return places.astype(np.uint8), float(wide.sum())
+        return places.astype(np.uint8), np.asarray(wide.sum(axis=-1))
 
 
 def scan_codes(
@@ -161,14 +173,14 @@ def scan_codes(
     allowed: AllowedBits | None = None,
 ) -> Nearest:
     """The nearest rows of some partitions."""
-    width, kind = _check_query(query, count)
+    width, kind = _check_query(query._replace(query=query.query[None]), count, 1)
     for rows, places, _, _ in partitions:
         if rows.shape != (kind, width, len(places)):
             raise ValueError(f"codes of shape {rows.shape} for {len(places)} rows")
     total = sum([part[1].count for part in partitions])
     room = min(count, total)
     if not room:
-        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
+        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0, 0)
     return _scan_numpy(partitions, query, count, low, high, allowed)
 
 
@@ -193,20 +205,20 @@ def _scan_numpy(
                 start += np.float32(weight) * rows.terms
             scale = np.float32(query.factor) if rows.scales is None else rows.scales
             compared = compare(query.comparison, rows.codes, query.query)
-            distances = start + (compared - np.float32(query.shift)) * scale
+            compared = np.subtract(compared, query.shift, dtype=np.float32)
+            distances = start + compared * scale
         kept &= (distances <= np.float32(high)) & (distances >= np.float32(low))
         far.append(distances[kept])
         keys.append(places.key[kept])
         found.append(np.stack([places.fragment[kept], places.row[kept]], axis=1))
-    near = _sorted(np.concatenate(far), np.concatenate(keys), np.concatenate(found), searched)
-    first = slice(count)
-    return Nearest(
-        near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
-    )
+    rows_of = np.concatenate(found)
+    return _sorted(np.concatenate(far), np.concatenate(keys), rows_of, searched, count)
 
 
-def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
-    order = np.lexsort((key, distance))
+def _sorted(
+    distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int, count: int
+) -> Nearest:
+    order = np.lexsort((key, distance))[:count]
     fragment, row = places[order].astype(np.int64, copy=False).T
     lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
-    return Nearest(distance[order], key[order], *lines, compared)
+    return Nearest(distance[order], key[order], *lines, [len(order)], [compared])

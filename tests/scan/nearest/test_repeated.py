@@ -271,6 +271,21 @@ def test_searches_find_the_same_rows_whatever_fits_the_cache(tmp_path: Path, kin
     assert all(each == found[0] for each in found)
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ"])
+@pytest.mark.parametrize("k", [5, 400])
+def test_a_large_batch_finds_what_its_queries_find(tmp_path: Path, kind: str, k: int) -> None:
+    dataset = written(tmp_path / "v.lance", kind)
+    queries = np.random.default_rng(8).normal(size=(70, QUERIES.shape[1])).astype(np.float32)
+    for options in ({"nprobes": 2}, {"minimum_nprobes": 1}, {"distance_range": (1.0, 9.0)}):
+        asked = {"column": "v", "k": k, **options}
+        alone = [dataset.to_table(["id"], nearest={**asked, "q": query}) for query in queries]
+        batch = dataset.to_table(["id"], nearest={**asked, "q": queries})
+        assert batch["id"].to_pylist() == [id for one in alone for id in one["id"].to_pylist()]
+        assert batch["query_index"].to_pylist() == [
+            at for at, one in enumerate(alone) for _ in range(one.num_rows)
+        ]
+
+
 def test_each_query_of_a_batch_finds_rows_added_since_however_near_those_of_the_first_are(
     tmp_path: Path,
 ) -> None:

@@ -78,8 +78,8 @@ class Codes(ABC):
         """
 
     @abstractmethod
-    def prepare(self, query: NDArray[Any]) -> PreparedQuery:
-        """Prepare a query for comparing it with the codes of all partitions."""
+    def prepare(self, queries: NDArray[Any]) -> PreparedQuery:
+        """Prepare queries for comparing them with the codes of all partitions."""
 
     @abstractmethod
     def decoded(self, number: int, codes: Any, at: slice) -> VectorBlock:
@@ -94,7 +94,10 @@ class Codes(ABC):
         """
 
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
-        """Return how a graph compares the nodes of a partition; ``None`` if a graph cannot."""
+        """Return how a graph compares the nodes of a partition with the first query.
+
+        ``None`` if a graph cannot.
+        """
         return None
 
     def scanned(self, codes: Any, *, has_graph: bool = False) -> CodeRows | None:
@@ -106,11 +109,14 @@ class Codes(ABC):
         return None
 
     def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:
-        """Return the query for a scan of several partitions, or ``None`` as :meth:`scanned`."""
+        """Return the queries for a scan of several partitions, or ``None`` as :meth:`scanned`."""
         return None
 
     def starts(self, prepared: PreparedQuery, centroid_distances: Float32s) -> Float32s:
-        """Return the offset of each partition in a scan, by the distances of their centroids."""
+        """Return the offset of each partition in a scan, by the distances of their centroids.
+
+        Shape: ``(queries, partitions)``.
+        """
         return _alike(0, centroid_distances)
 
     def weights(self, centroid_distances: Float32s) -> Float32s:
@@ -120,7 +126,7 @@ class Codes(ABC):
 
 def _alike(number: float, numbers: Float32s) -> Float32s:
     """Return a number for each of some numbers."""
-    made = np.empty(len(numbers), np.float32)
+    made = np.empty(numbers.shape, np.float32)
     made.fill(number)
     return made
 
@@ -202,12 +208,12 @@ class PlainCodes(Codes):
         block = VectorBlock(vectors.reshape(-1), vectors.shape[1], self._element)
         return row_numbers(rows, self._storage), block, vectors.nbytes
 
-    def prepare(self, query: NDArray[Any]) -> Queries:
-        """Convert the query to the type that distances are computed in."""
-        return Queries.of(query[None], self._element)
+    def prepare(self, queries: NDArray[Any]) -> Queries:
+        """Convert the queries to the type that distances are computed in."""
+        return Queries.of(queries, self._element)
 
     def distances(self, prepared: Queries, codes: VectorBlock) -> Float32s:
-        """Return the distance of each row of a partition from a query."""
+        """Return the distance of each row of a partition from the first query."""
         return measure(codes, prepared, self._metric)
 
     def decoded(self, number: int, codes: VectorBlock, at: slice) -> VectorBlock:
@@ -232,8 +238,8 @@ class PlainCodes(Codes):
         if self._element != "float32":
             return None
         if self._metric == "l2":
-            return CodeQuery("squared", prepared.matrix[0])
-        return CodeQuery("product", prepared.matrix[0], factor=-1)
+            return CodeQuery("squared", prepared.matrix)
+        return CodeQuery("product", prepared.matrix, factor=-1)
 
     def starts(self, prepared: Queries, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
@@ -241,11 +247,11 @@ class PlainCodes(Codes):
 
 
 class _ScalarQuery(NamedTuple):
-    """A query as bytes for squared distances, and as floats with their sum for dot products."""
+    """Queries as bytes for squared distances, and as floats with their sums for dot products."""
 
     octets: UInt8s
     numbers: Float32s
-    total: float
+    totals: list[float]
 
 
 class ScalarCodes(Codes):
@@ -273,13 +279,11 @@ class ScalarCodes(Codes):
         codes = list_values(rows, SCALAR, np.uint8, self._storage)
         return row_numbers(rows, self._storage), codes, codes.nbytes
 
-    def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
-        """Encode the query."""
-        numbers = np.ascontiguousarray(query, np.float32)
-        octets, total = encode_numbers(numbers, self._start, self._step or 1)
-        if not isfinite(total):  # all distances will be NaN
-            octets = np.zeros(len(numbers), np.uint8)
-        return _ScalarQuery(octets, numbers, total)
+    def prepare(self, queries: NDArray[Any]) -> _ScalarQuery:
+        """Encode the queries."""
+        numbers = np.ascontiguousarray(queries, np.float32)
+        octets, totals = encode_numbers(numbers, self._start, self._step or 1)
+        return _ScalarQuery(octets, numbers, totals.tolist())
 
     def decoded(self, number: int, codes: UInt8s, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`."""
@@ -292,8 +296,8 @@ class ScalarCodes(Codes):
     def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
         """See :meth:`Codes.nodes`; compares bytes."""
         if self._dot:
-            return NodeCodes("bytes", codes, prepared.numbers)
-        return NodeCodes("gap", codes, prepared.octets)
+            return NodeCodes("bytes", codes, prepared.numbers[0])
+        return NodeCodes("gap", codes, prepared.octets[0])
 
     def scanned(self, codes: UInt8s, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
@@ -301,16 +305,19 @@ class ScalarCodes(Codes):
 
     def code_query(self, prepared: _ScalarQuery) -> CodeQuery:
         """See :meth:`Codes.code_query`."""
-        is_known = isfinite(prepared.total)
         if self._dot:
-            return CodeQuery("bytes", prepared.numbers, -self._step if is_known else nan)
-        return CodeQuery("gap", prepared.octets, self._factor if is_known else nan)
+            return CodeQuery("bytes", prepared.numbers, -self._step)
+        return CodeQuery("gap", prepared.octets, self._factor)
 
     def starts(self, prepared: _ScalarQuery, centroid_distances: Float32s) -> Float32s:
         """See :meth:`Codes.starts`."""
-        with np.errstate(over="ignore"):
-            start = 1 - self._start * prepared.total if self._dot else 0.0
-            return _alike(start, centroid_distances)
+        made = _alike(0, centroid_distances)
+        if self._dot or not all(map(isfinite, prepared.totals)):
+            slope, start = (-self._start, 1.0) if self._dot else (0.0, 0.0)
+            totals = [total if isfinite(total) else nan for total in prepared.totals]
+            with np.errstate(over="ignore"):
+                made.T[:] = [start + slope * total for total in totals]
+        return made
 
 
 # --- Product codes: the nearest codebook entry for each part of a vector ----------------
@@ -413,11 +420,11 @@ class ProductCodes(Codes):
                 terms = sum_tables(codes, self._by_byte(tables), terms)
         return ProductRows(codes, terms)
 
-    def prepare(self, query: NDArray[Any]) -> Float32s:
+    def prepare(self, queries: NDArray[Any]) -> Float32s:
         """Return tables with the summand of each codebook entry."""
         if self._dot:
-            return self._by_byte(part_products(self._entries, query, -1))
-        return self._by_byte(part_products(self._entries, query, -2, self._center))
+            return self._by_byte(part_products(self._entries, queries, -1))
+        return self._by_byte(part_products(self._entries, queries, -2, self._center))
 
     def decoded(self, number: int, codes: ProductRows, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`."""
@@ -433,7 +440,7 @@ class ProductCodes(Codes):
 
     def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
         """See :meth:`Codes.nodes`; looks distances up in tables."""
-        return NodeCodes("tables", codes.codes, prepared, codes.terms)
+        return NodeCodes("tables", codes.codes, prepared[0], codes.terms)
 
     def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
@@ -474,10 +481,10 @@ class _RabitRows(NamedTuple):
 
 
 class _RabitQuery(NamedTuple):
-    """The rotated query, and the sum of its elements."""
+    """The rotated queries, and the sums of their elements."""
 
     rotated: Float32s
-    total: np.float32
+    totals: Float32s
 
 
 class RabitCodes(Codes):
@@ -552,11 +559,11 @@ class RabitCodes(Codes):
         nbytes = kept.numbers.nbytes + add.nbytes + scale.nbytes
         return row_numbers(rows, storage), kept, nbytes
 
-    def prepare(self, query: NDArray[Any]) -> _RabitQuery:
-        """Rotate the query."""
+    def prepare(self, queries: NDArray[Any]) -> _RabitQuery:
+        """Rotate the queries."""
         with np.errstate(all="ignore"):
-            rotated = self._rotation.apply(query.astype(np.float32)[None])[0]
-            return _RabitQuery(np.ascontiguousarray(rotated), rotated.sum(dtype=np.float32))
+            rotated = np.ascontiguousarray(self._rotation.apply(queries.astype(np.float32)))
+            return _RabitQuery(rotated, rotated.sum(axis=1, dtype=np.float32))
 
     def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`; vectors stay rotated, which preserves distances."""
@@ -579,7 +586,7 @@ class RabitCodes(Codes):
         middle = np.float32((1 << self._extra) - 0.5)
         comparison: Comparison = "bytes" if self._extra < 8 else "product"
         with np.errstate(all="ignore"):
-            shift = float(middle * prepared.total)
+            shift = (middle * prepared.totals).tolist()
             return CodeQuery(comparison, prepared.rotated, shift=shift, bits=self._extra + 1)
 
     def starts(self, prepared: _RabitQuery, centroid_distances: Float32s) -> Float32s:

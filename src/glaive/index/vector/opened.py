@@ -59,7 +59,7 @@ from glaive.kernels.graph_search import (
     MAX_WIDTH,
     CodeRows,
     ReachedNodes,
-    Scale,
+    RowPlaces,
     search_graph,
 )
 from glaive.types import Float32s, UInt8s, as_array
@@ -263,10 +263,6 @@ class OpenedVectorIndex(OpenedIndex):
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
         return rank_vectors(self._vectors, queries, metric, count, self._filled)
 
-    def prepare(self, query: NDArray[Any]) -> PreparedQuery:
-        """Prepare the result of :meth:`query` for comparison with codes of all partitions."""
-        return self.codes.prepare(query)
-
     def load(self, number: int) -> LoadedPartition:
         """Read a partition, or return it from the cache.
 
@@ -310,8 +306,10 @@ class OpenedVectorIndex(OpenedIndex):
         self,
         prepared: PreparedQuery,
         partition: LoadedPartition,
-        centroid_distance: float,
+        scale: tuple[float, float],
         capacity: int,
+        places: RowPlaces | None,
+        wanted: int,
     ) -> ReachedNodes | None:
         """Search the graph of a partition; return rows with distances, the nearest first.
 
@@ -319,19 +317,20 @@ class OpenedVectorIndex(OpenedIndex):
 
         Parameters
         ----------
+        scale
+            Offset and factor of distances.
         capacity
             Maximum rows that the search keeps and returns.
+        places, wanted
+            As for :func:`search_graph`.
         """
         graph = partition.graph
         if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
             return None
-        codes = self.codes
-        nodes, query = codes.nodes(prepared, partition.codes), codes.code_query(prepared)
-        if nodes is None or query is None:
+        nodes = self.codes.nodes(prepared, partition.codes)
+        if nodes is None:
             return None
-        offset = codes.starts(prepared, np.array([centroid_distance], np.float32)).item()
-        scale = Scale(offset, query[3], query[2])
-        return search_graph(graph.levels, graph.entry, nodes, capacity, scale)
+        return search_graph(graph.levels, graph.entry, nodes, capacity, *scale, places, wanted)
 
     def prewarm(self) -> int:
         """Read all partitions into the cache, and return the bytes of the index in memory."""

@@ -30,6 +30,8 @@ from glaive.kernels.loops.memory import (
     put_u8,
     put_u16,
     store_f32,
+    store_f64,
+    store_u64,
     trailing_zeros,
 )
 from glaive.kernels.machine import processor
@@ -73,25 +75,27 @@ def sum_tables(codes: int, rows: int, width: int, tables: int, out: int) -> None
 
 @kernel_with_sums
 def part_products(
-    entries: int, parts: int, width: int, count: int, vector: int, center: int,
-    factor: np.float32, out: int,
+    entries: int, parts: int, width: int, count: int, vectors: int, vector_count: int,
+    center: int, factor: np.float32, out: int,
 ) -> None:  # fmt: skip
-    """Multiply each part of a vector with all its entries, one number at a time.
+    """Multiply each part of vectors with all its entries, one number at a time.
 
-    With ``center``, multiply the difference of the vector and the center.
+    With ``center``, multiply the difference of a vector and the center.
     """
-    for part in range(parts):
-        products = out + part * count * 4
-        for i in range(count):
-            put_f32(products, i, np.float32(0))
-        for j in range(part * width, (part + 1) * width):
-            number = item_f32(vector, j)
-            if center:
-                number -= item_f32(center, j)
-            number *= factor
-            line = entries + j * count * 4
+    for number_of in range(vector_count):
+        vector = vectors + number_of * parts * width * 4
+        for part in range(parts):
+            products = out + (number_of * parts + part) * count * 4
             for i in range(count):
-                put_f32(products, i, item_f32(products, i) + number * item_f32(line, i))
+                put_f32(products, i, np.float32(0))
+            for j in range(part * width, (part + 1) * width):
+                number = item_f32(vector, j)
+                if center:
+                    number -= item_f32(center, j)
+                number *= factor
+                line = entries + j * count * 4
+                for i in range(count):
+                    put_f32(products, i, item_f32(products, i) + number * item_f32(line, i))
 
 
 @kernel_with_sums
@@ -159,18 +163,21 @@ def gap_code(code: int, query: int, width: int) -> np.float32:
 
 
 @kernel_with_sums
-def encode_numbers(numbers: int, count: int, start: float, step: float, out: int) -> float:
-    """Store the byte of each number; return the sum of all numbers."""
-    total = 0.0
-    for i in range(count):
-        number = np.float64(item_f32(numbers, i))
-        total += number
-        place = (number - start) / step
-        if not place > 0.0:
-            place = 0.0  # of NaN, too
-        place = min(place, 255.0)
-        put_u8(out, i, np.int32(place))
-    return total
+def encode_numbers(
+    numbers: int, rows: int, width: int, start: float, step: float, out: int, totals: int
+) -> None:
+    """Store the byte of each number, and the sum of the numbers of each row."""
+    for row in range(rows):
+        total = 0.0
+        for i in range(row * width, (row + 1) * width):
+            number = np.float64(item_f32(numbers, i))
+            total += number
+            place = (number - start) / step
+            if not place > 0.0:
+                place = 0.0  # of NaN, too
+            place = min(place, 255.0)
+            put_u8(out, i, np.int32(place))
+        store_f64(totals + row * 8, total)
 
 
 # --- Lower bounds of the distances of 64 codes at a time, by tables of bytes held in registers
@@ -475,106 +482,124 @@ def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int,
 
 @kernel_with_sums
 def scan_codes(
-    parts: int, part_total: int, chosen_parts: int, offsets: int, weights: int, part_count: int,
-    kind: int, width: int, code_bits: int, code_bytes: int, query: int, numbers: int, starts: int,
-    sizes: int, fragments: int, bits: int, capacity: int, heap: int, keys: int, places: int,
-    scratch: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Keep the nearest rows of partitions; return how many, and how many were compared.
+    parts: int, part_total: int, chosen_parts: int, offsets: int, weights: int, most_parts: int,
+    kind: int, width: int, code_bits: int, code_bytes: int, query: int, query_bytes: int,
+    query_count: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
+    capacity: int, found: int, scratch: int,
+) -> int:  # fmt: skip
+    """Keep the nearest rows of partitions for each query; return how many.
 
     ``parts`` has nine numbers for each partition: four places of codes, five of rows.
-    ``chosen_parts`` (int64) are the numbers of the partitions. For a missing partition, which has
-    -1 rows, return -1. ``numbers`` (64 bits) are the least and the greatest distance,
-    factor and shift. The nearest row is the first; ``places`` are of fragments, then of rows. With
-    ``scratch``, the kernel bounds distances first: of rows of partitions with blocks, or of rows
-    of bytes. It has room for ``2 + width`` numbers and tables of bytes, or two numbers and words.
+    ``chosen_parts`` (int64) are the numbers of the partitions: ``most_parts`` for each query. For a
+    missing partition, which has -1 rows, return -1. ``numbers`` (float64) are the least
+    distance and the factor. Then they are, for all queries, how many partitions count, the greatest
+    distances, and shifts. ``found`` has four lines with room for ``capacity`` rows of each query:
+    keys, fragments, rows and distances, the nearest first. Then it has two numbers for each query:
+    how many rows were kept, and compared. With ``scratch``,
+    the kernel bounds distances first: of rows of partitions with blocks, or of rows of bytes. It
+    has room for ``2 + width`` numbers and tables of bytes, or two numbers and words.
     """
-    rows_out = places + 8 * capacity
-    low, limit = np.float32(load_f64(numbers)), np.float32(load_f64(numbers + 8))
-    factor, shift = np.float32(load_f64(numbers + 16)), np.float32(load_f64(numbers + 24))
-    size = 0
-    searched = 0
-    bounds = rounded = False
-    tables = scratch + 8 + width * 4
-    if scratch and kind == _BLOCK_BYTES:
-        rounded = round_query(query, width, code_bits, scratch, scratch + 8)
-    elif scratch and code_bits == 4:
-        tables += width * 4
-        halves = tables + width * 2 * _HALF
-        bounds = split_tables(query, width, halves)
-        bounds = bounds and round_tables(halves, 2 * width, _HALF, scratch, tables)
-    elif scratch:
-        bounds = round_tables(query, width, _ENTRIES, scratch, tables)
-    for part in range(part_count):
-        number = load_i64(chosen_parts + part * 8)
-        if number < 0 or number >= part_total:
-            return -1, 0
-        at = parts + number * _FIELDS * 8
-        code, terms, scales, blocks = (
-            load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24),
-        )  # fmt: skip
-        rows, live, fragment_of = load_i64(at + 32), load_i64(at + 40), load_i64(at + 48)
-        row_of, key_of = load_i64(at + 56), load_i64(at + 64)
-        if rows < 0:
-            return -1, 0
-        offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
-        if code_bytes >= _WIDE:
-            for line in range(0, min(rows * code_bytes, _AHEAD), 64):
-                prefetch(code + line)
-        for first in range(0, rows, LANES):
-            chosen = _EVERY
-            if rows - first < LANES:
-                chosen = _EVERY >> np.uint64(LANES - (rows - first))
-            elif bounds and blocks and size == capacity and not live:
-                base = offset + load_f32(scratch + 4)
-                base -= abs(offset) * np.float32(1e-6)
-                block, step = blocks + first * width, load_f32(scratch)
-                terms_at = terms + first * 4
-                if code_bits == 4:
-                    chosen = halves_within(
-                        block, width, tables, terms_at, weight, base, step, limit
-                    )
-                else:
-                    chosen = rows_within(block, width, tables, terms_at, weight, base, step, limit)
-                searched += LANES - np.int64(popcount(chosen))
-            while chosen:
-                i = first + np.int64(trailing_zeros(chosen))
-                chosen &= chosen - np.uint64(1)
-                if live and not load_u8(live + i):
-                    continue
-                if bits and not is_allowed(
-                    load_i64(fragment_of + i * 8), load_i64(row_of + i * 8), starts, sizes,
-                    fragments, bits,
-                ):  # fmt: skip
-                    continue
-                searched += 1
-                here = code + i * code_bytes
-                if code_bytes >= _WIDE:
-                    for line in range(0, code_bytes, 64):
-                        prefetch(here + _AHEAD + line)
-                start, scale = offset, factor
-                if terms:
-                    start += weight * load_f32(terms + i * 4)
-                if scales:
-                    scale = load_f32(scales + i * 4)
-                if rounded:
-                    product = load_f32(scratch) * np.float32(
-                        dot_words(here, scratch + 8, width >> 5)
-                    )
-                    # Rounding of the words, the shift and the start.
-                    error = load_f32(scratch + 4) + abs(shift) * np.float32(1e-6)
-                    error = error * abs(scale) + abs(start) * np.float32(1e-6)
-                    if start + (product - shift) * scale - error > limit:
+    every = query_count * (capacity + 1) * 8
+    tables = scratch + 8 + width * (8 if code_bits == 4 else 4)
+    halves = tables + width * 2 * _HALF
+    keys, heap, counts = found, found + 3 * every, found + query_count * capacity * 8
+    total = 0
+    low, factor = np.float32(load_f64(numbers)), np.float32(load_f64(numbers + 8))
+    for _ in range(query_count):
+        numbers, places, rows_out = numbers + 8, keys + every, keys + 2 * every
+        part_count = min(most_parts, int(load_f64(numbers + 8)))
+        limit = np.float32(load_f64(numbers + 8 + query_count * 8))
+        shift = np.float32(load_f64(numbers + 8 + query_count * 16))
+        size = 0
+        searched = 0
+        bounds = rounded = False
+        if scratch and kind == _BLOCK_BYTES:
+            rounded = round_query(query, width, code_bits, scratch, scratch + 8)
+        elif scratch and code_bits == 4:
+            bounds = split_tables(query, width, halves)
+            bounds = bounds and round_tables(halves, 2 * width, _HALF, scratch, tables)
+        elif scratch:
+            bounds = round_tables(query, width, _ENTRIES, scratch, tables)
+        for part in range(part_count):
+            number = load_i64(chosen_parts + part * 8)
+            if number < 0 or number >= part_total:
+                return -1
+            at = parts + number * _FIELDS * 8
+            code, terms, scales, blocks = (
+                load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24),
+            )  # fmt: skip
+            rows, live, fragment_of = load_i64(at + 32), load_i64(at + 40), load_i64(at + 48)
+            row_of, key_of = load_i64(at + 56), load_i64(at + 64)
+            if rows < 0:
+                return -1
+            offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
+            if code_bytes >= _WIDE:
+                for line in range(0, min(rows * code_bytes, _AHEAD), 64):
+                    prefetch(code + line)
+            for first in range(0, rows, LANES):
+                chosen = _EVERY
+                if rows - first < LANES:
+                    chosen = _EVERY >> np.uint64(LANES - (rows - first))
+                elif bounds and blocks and size == capacity and not live:
+                    base = offset + load_f32(scratch + 4)
+                    base -= abs(offset) * np.float32(1e-6)
+                    block, step = blocks + first * width, load_f32(scratch)
+                    terms_at = terms + first * 4
+                    if code_bits == 4:
+                        chosen = halves_within(
+                            block, width, tables, terms_at, weight, base, step, limit
+                        )
+                    else:
+                        chosen = rows_within(
+                            block, width, tables, terms_at, weight, base, step, limit
+                        )
+                    searched += LANES - np.int64(popcount(chosen))
+                while chosen:
+                    i = first + np.int64(trailing_zeros(chosen))
+                    chosen &= chosen - np.uint64(1)
+                    if live and not load_u8(live + i):
                         continue
-                far = start + (compared(here, kind, width, query) - shift) * scale
-                # NaN fails both comparisons.
-                if not (far <= limit) or not (far >= low):
-                    continue
-                size = keep_near(
-                    heap, keys, places, rows_out, size, capacity, far, load_u64(key_of + i * 8),
-                    fragment_of + i * 8, row_of + i * 8,
-                )  # fmt: skip
-                if size == capacity:
-                    limit = load_f32(heap)
-    sort_heap(heap, keys, places, rows_out, size)
-    return size, searched
+                    if bits and not is_allowed(
+                        load_i64(fragment_of + i * 8), load_i64(row_of + i * 8), starts, sizes,
+                        fragments, bits,
+                    ):  # fmt: skip
+                        continue
+                    searched += 1
+                    here = code + i * code_bytes
+                    if code_bytes >= _WIDE:
+                        for line in range(0, code_bytes, 64):
+                            prefetch(here + _AHEAD + line)
+                    start, scale = offset, factor
+                    if terms:
+                        start += weight * load_f32(terms + i * 4)
+                    if scales:
+                        scale = load_f32(scales + i * 4)
+                    if rounded:
+                        product = load_f32(scratch) * np.float32(
+                            dot_words(here, scratch + 8, width >> 5)
+                        )
+                        # Rounding of the words, the shift and the start.
+                        error = load_f32(scratch + 4) + abs(shift) * np.float32(1e-6)
+                        error = error * abs(scale) + abs(start) * np.float32(1e-6)
+                        if start + (product - shift) * scale - error > limit:
+                            continue
+                    far = start + (compared(here, kind, width, query) - shift) * scale
+                    # NaN fails both comparisons.
+                    if not (far <= limit) or not (far >= low):
+                        continue
+                    size = keep_near(
+                        heap, keys, places, rows_out, size, capacity, far, load_u64(key_of + i * 8),
+                        fragment_of + i * 8, row_of + i * 8,
+                    )  # fmt: skip
+                    if size == capacity:
+                        limit = load_f32(heap)
+        sort_heap(heap, keys, places, rows_out, size)
+        store_u64(counts, np.uint64(size))
+        store_u64(counts + every, np.uint64(searched))
+        keys, heap, counts = keys + size * 8, heap + size * 4, counts + 8
+        total += size
+        query += query_bytes
+        chosen_parts += most_parts * 8
+        offsets += most_parts * 4
+        weights += most_parts * 4
+    return total

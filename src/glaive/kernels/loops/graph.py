@@ -16,14 +16,15 @@ from glaive.kernels.loops.memory import (
     kernel,
     kernel_with_sums,
     load_f32,
-    load_f64,
     load_i32,
     load_i64,
     load_u8,
     load_u32,
+    load_u64,
     prefetch,
     store_f32,
     store_u8,
+    store_u64,
 )
 
 MAX_EDGES = 1 << 17
@@ -486,15 +487,16 @@ def search_codes(
 def search_graph(
     levels: int, level_count: int, nodes: int, entry: int, visited: int, stamp: int, kind: int,
     codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
-    fresh: int, scale: int,
-) -> int:  # fmt: skip
+    fresh: int, offset: float, factor: float, places: int, wanted: int, placed: int,
+) -> tuple[int, int]:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry; return how many.
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
     ``visited`` has a byte below ``stamp`` for each node. Each level uses a stamp, from ``stamp``
-    on. ``scale`` has offset, shift and factor, of 64 bits. The search skips neighbours beyond the
-    nodes.
+    on. A distance is ``offset`` plus ``factor`` times the result of a comparison. The search skips
+    neighbours beyond the nodes. ``placed`` gets three numbers of ``wanted`` nodes, line by line,
+    from arrays whose addresses are in ``places``, while distances ascend. Return how many, too.
     """
     count = 0
     for number in range(level_count):
@@ -511,11 +513,19 @@ def search_graph(
         entry = np.int64(load_u32(found))
     if math.isnan(load_f32(distances + (count - 1) * 4)):
         count -= 1  # the entry, if its distance is NaN
-    offset, shift = np.float32(load_f64(scale)), np.float32(load_f64(scale + 8))
-    factor = np.float32(load_f64(scale + 16))
     for i in range(count):
         far = load_f32(distances + i * 4)
         if kind in (_PRODUCT, _BYTES):
             far = -far
-        store_f32(distances + i * 4, offset + (far - shift) * factor)
-    return count
+        store_f32(distances + i * 4, np.float32(offset) + far * np.float32(factor))
+    ordered = 0
+    while places and ordered < min(count, wanted):
+        far, at = load_f32(distances + ordered * 4), np.int64(load_i32(found + ordered * 4)) * 8
+        # Also compare the next distance: an equal one may have a lower key. NaN is never less.
+        if ordered + 1 < count and not far < load_f32(distances + ordered * 4 + 4):
+            break
+        for array in range(3):
+            line = placed + (array * wanted + ordered) * 8
+            store_u64(line, load_u64(load_i64(places + array * 8) + at))
+        ordered += 1
+    return count, ordered

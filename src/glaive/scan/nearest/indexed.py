@@ -32,7 +32,6 @@ from glaive.kernels.distances import (
 )
 from glaive.kernels.graph_search import (
     AllowedBits,
-    CodeRows,
     PartitionTable,
     RowPlaces,
     ScannedNumbers,
@@ -54,7 +53,7 @@ from glaive.scan.options import Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
-from glaive.types import Flags, Float32s, Int64s
+from glaive.types import Flags, Float32s, Int64s, UInt64s
 
 # --- Places of the rows of a segment in a version: fragment and physical row ------------
 
@@ -228,6 +227,10 @@ def damaged(error: CorruptFileError) -> CorruptFileError:
 _TABLE_SHARE: Final = 4
 """Share of the cache of indices that tables of partitions may take: partitions count twice."""
 
+_MAX_QUERIES: Final = 64
+_MAX_FOUND: Final = 1 << 20
+"""Maximum queries that are compared together, and maximum rows that several may find."""
+
 _FIRST: Final = np.zeros(1024, np.int32)
 _FIRST.flags.writeable = False
 
@@ -237,16 +240,6 @@ class SearchedSegment(NamedTuple):
 
     segment: IndexedSegment
     opened: OpenedVectorIndex
-
-
-class _RankedQueries(NamedTuple):
-    """Queries for a segment, and for each the nearest partitions with their distances."""
-
-    searched: SearchedSegment
-    queries: NDArray[Any]
-    effort: Effort
-    numbers: Int64s
-    distances: Float32s
 
 
 class _Compared(NamedTuple):
@@ -262,12 +255,15 @@ class _Compared(NamedTuple):
         Number of searched rows.
     rows
         Numbers of these rows in the partition; ``None`` for all.
+    placed
+        Fragments, rows and keys of the nearest, if they are in order.
     """
 
     places: RowPlaces
     distances: Float32s
     searched: int
     rows: NDArray[np.signedinteger] | None = None
+    placed: UInt64s | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,52 +303,61 @@ class IndexSearch:
         limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        ranked = [self._rank_partitions(searched, matrix) for searched in self.segments]
-        for number in range(len(matrix)):
-            for one in ranked:
-                self._search(one, number, top)
+        several = max(1, min(_MAX_QUERIES, _MAX_FOUND // self.candidates))
+        for searched in self.segments:
+            for first in range(0, len(matrix), several):
+                self._search(searched, matrix[first : first + several], first, top)
         return top.result()
 
-    def _rank_partitions(self, searched: SearchedSegment, matrix: NDArray[Any]) -> _RankedQueries:
-        """Return the queries for a segment, and the partitions nearest to each."""
-        opened = searched.opened
+    def _search(
+        self, searched: SearchedSegment, matrix: NDArray[Any], first: int, top: TopRows
+    ) -> None:
+        """Add the nearest rows of a segment for some queries; ``first`` is their first number."""
+        opened, count = searched.opened, self.query.count
         partitions = len(opened.partitions)
-        effort = effort_of(self.options, self.query.count, None, opened.metric, partitions)
+        effort = effort_of(self.options, count, None, opened.metric, partitions)
         queries = opened.queries(matrix)
-        first = max(effort.first, NEIGHBOURS)
-        numbers, distances = opened.ranked(queries, effort.first if effort.is_fixed else first)
-        return _RankedQueries(searched, queries, effort, numbers, distances)
-
-    def _search(self, ranked: _RankedQueries, number: int, top: TopRows) -> None:
-        """Add the nearest rows of a segment for one query."""
-        searched, queries, effort = ranked[:3]
-        numbers, distances = ranked.numbers[number], ranked.distances[number]
-        opened, query = searched.opened, queries[number]
+        wanted = effort.first if effort.is_fixed else max(effort.first, NEIGHBOURS)
+        numbers, distances = opened.ranked(queries, wanted)
+        efforts = [effort] * len(queries)
         if not effort.is_fixed:
-            effort = effort_of(
-                self.options, self.query.count, distances.tolist(), opened.metric,
-                len(opened.partitions),
-            )  # fmt: skip
-        prepared = opened.prepare(query)
-        done = found = 0
-        while done < effort.max_partitions and (done < effort.first or found < self.candidates):
-            stop = max(effort.first, done + 1)
-            if len(numbers) < stop:
-                # Few queries need more than the first partitions.
-                ranking = opened.ranked(query[None], effort.max_partitions if done else stop)
-                numbers, distances = ranking.numbers[0], ranking.distances[0]
-            near = numbers[done:stop]
-            if not len(near):
-                break
-            compared = self._scan(searched, prepared, near, distances[done:stop], number, top)
-            if compared is None:
-                partitions = self._partitions(searched, near.tolist())
-                far = distances[done:stop].tolist()
-                compared = self._compare_all(searched, prepared, partitions, far, number, top)
-            found += compared
-            done += len(near)
-        self.meter.count("partitions_searched", done)
-        self.meter.count("rows_compared", found)
+            efforts = [
+                effort_of(self.options, count, near, opened.metric, partitions)
+                for near in distances.tolist()
+            ]
+            most = max([each.first for each in efforts])
+            if numbers.shape[1] < most:
+                numbers, distances = opened.ranked(queries, most)
+        counts = [min(each.first, numbers.shape[1]) for each in efforts]
+        found, has_graphs = None, opened.has_graphs
+        if not has_graphs:
+            prepared = opened.codes.prepare(queries)
+            found = self._scan(searched, prepared, numbers, distances, counts, first, top)
+        for at, effort in enumerate(efforts):
+            done, rows = (0, 0) if found is None else (counts[at], found[at])
+            one: PreparedQuery | None = None
+            while done < effort.max_partitions and (done < effort.first or rows < self.candidates):
+                if one is None:
+                    here = slice(at, at + 1)
+                    query, near, far = queries[here], numbers[here], distances[here]
+                    one = opened.codes.prepare(query)
+                stop = max(effort.first, done + 1)
+                if near.shape[1] < stop:
+                    # Few queries need more than the first partitions.
+                    near, far = opened.ranked(query, effort.max_partitions if done else stop)
+                chosen, away = near[:, done:stop], far[:, done:stop]
+                if not chosen.size:
+                    break
+                some = None
+                if not has_graphs:
+                    some = self._scan(searched, one, chosen, away, [chosen.size], first + at, top)
+                if some is None:
+                    loaded = self._partitions(searched, chosen[0].tolist())
+                    some = [self._compare_all(searched, one, loaded, away, first + at, top)]
+                rows += some[0]
+                done += chosen.size
+            self.meter.count("partitions_searched", done)
+            self.meter.count("rows_compared", rows)
 
     def _scan(
         self,
@@ -360,16 +365,26 @@ class IndexSearch:
         prepared: PreparedQuery,
         numbers: Int64s,
         centroid_distances: Float32s,
-        number: int,
+        counts: list[int],
+        first: int,
         top: TopRows,
-    ) -> int | None:
-        """Add the nearest rows of partitions in the table; return the number of compared rows.
+    ) -> list[int] | None:
+        """Add the nearest rows of partitions in the table; return how many were compared.
 
-        ``None`` if partitions are missing in the table, or have graphs.
+        ``None`` if partitions are missing in the table.
+
+        Parameters
+        ----------
+        numbers, centroid_distances
+            Numbers of partitions, and distances of their centroids, for each query.
+        counts
+            The number of partitions of each query, the first of its line.
+        first
+            Number of the first query.
         """
         segment, opened = searched
         allowed = None if self.allowed is None else self.allowed.bits
-        if opened.has_graphs or (allowed is None and self.allowed is not None):
+        if allowed is None and self.allowed is not None:
             return None
         table: PartitionTable | None
         table = self.indices.snapshot.session.index_cache.get(self._table_key(segment))
@@ -379,16 +394,20 @@ class IndexSearch:
             return None
         scanned = ScannedNumbers(
             table, numbers, codes.starts(prepared, centroid_distances),
-            codes.weights(centroid_distances),
+            codes.weights(centroid_distances), counts,
         )  # fmt: skip
         low = self.query.low if self.applies_range else None
         near = scan_table(
             scanned, code_query, self.candidates, low=-np.inf if low is None else low,
-            high=top.limits.item(number), allowed=allowed,
+            high=top.limits[first : first + len(counts)].tolist(), allowed=allowed,
         )  # fmt: skip
         if near is None:
             return None
-        top.add(Found(_all(number, len(near.key)), *near[:4]), in_order=True)
+        if len(counts) == 1:
+            query = _all(first, len(near.key))
+        else:
+            query = np.repeat(np.arange(first, first + len(counts), dtype=np.int32), near.sizes)
+        top.add(Found(query, *near[:4]), in_order=True)
         return near.compared
 
     def _table_key(self, segment: IndexedSegment) -> Hashable:
@@ -417,7 +436,7 @@ class IndexSearch:
         searched: SearchedSegment,
         prepared: PreparedQuery,
         partitions: list[tuple[LoadedPartition, RowPlaces]],
-        centroid_distances: list[float],
+        centroid_distances: Float32s,
         number: int,
         top: TopRows,
     ) -> int:
@@ -425,13 +444,16 @@ class IndexSearch:
         opened = searched.opened
         codes = opened.codes
         code_query = codes.code_query(prepared)
+        (starts,) = codes.starts(prepared, centroid_distances).tolist()
+        (weights,) = codes.weights(centroid_distances).tolist()
         allowed = None if self.allowed is None else self.allowed.bits
-        others: list[tuple[CodeRows, RowPlaces, float]] = []
+        others: list[ScannedPartition] = []
         compared: list[_Compared] = []
-        for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
+        for (loaded, places), start, weight in zip(partitions, starts, weights, strict=True):
             reached = None
-            if loaded.graph is not None:
-                reached = self._reached(searched, prepared, loaded, distance, places)
+            if loaded.graph is not None and code_query is not None:
+                scale = start, code_query.factor
+                reached = self._reached(opened, prepared, loaded, scale, places)
             if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None:
@@ -439,7 +461,7 @@ class IndexSearch:
                 if allowed is None and self.allowed is not None:
                     kept = self._kept(places)
                     searchable = RowPlaces(places.fragment, places.row, places.key, kept)
-                others.append((loaded.scanned, searchable, distance))
+                others.append(ScannedPartition(loaded.scanned, searchable, start, weight))
             else:
                 kept = self._kept(places)
                 rows = len(places) if kept is None else int(np.count_nonzero(kept))
@@ -449,29 +471,26 @@ class IndexSearch:
         limit = top.limits.item(number)
         if compared:
             count += sum([part.searched for part in compared])
-            found = self._ordered(compared, number, limit)
+            found = _ordered(compared, number, limit)
             in_order = found is not None
             top.add(found or self._nearest(compared, number, limit), in_order=in_order)
         if others and code_query is not None:
-            rows_of, places_of, near_by = map(list, zip(*others, strict=True))
-            far = np.array(near_by, np.float32)
-            starts, weights = codes.starts(prepared, far).tolist(), codes.weights(far).tolist()
             low = self.query.low if self.applies_range else None
             near = scan_codes(
-                [*map(ScannedPartition, rows_of, places_of, starts, weights)], code_query,
-                self.candidates, low=-np.inf if low is None else low, high=limit, allowed=allowed,
+                others, code_query.first(), self.candidates, low=-np.inf if low is None else low,
+                high=limit, allowed=allowed,
             )  # fmt: skip
             query = _all(number, len(near.key))
             top.add(Found(query, *near[:4]), in_order=True)
-            count += near.compared
+            count += near.compared[0]
         return count
 
     def _reached(
         self,
-        searched: SearchedSegment,
+        opened: OpenedVectorIndex,
         prepared: PreparedQuery,
         loaded: LoadedPartition,
-        centroid_distance: float,
+        scale: tuple[float, float],
         located: RowPlaces,
     ) -> _Compared | None:
         """Return rows that the graph of a partition finds; ``None`` if they are too few."""
@@ -484,15 +503,17 @@ class IndexSearch:
             return None
         # The graph also finds rows outside the search, so find more.
         capacity = ceil(self._capacity / share)
-        found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
+        found = opened.nearest(prepared, loaded, scale, capacity, located, self.candidates)
         if found is None:
             return None
-        nodes, distances = found
+        nodes, distances, placed = found
         kept = self._kept(located, nodes)
         if kept is not None and np.count_nonzero(kept) < min(self.candidates, len(nodes)):
             return None
+        if kept is not None or (self.applies_range and self.query.low is not None):
+            placed = None
         count = int(share * len(loaded.rows))
-        return _Compared(located, self._searched(distances, kept), count, nodes)
+        return _Compared(located, self._searched(distances, kept), count, nodes, placed)
 
     def _kept(
         self, located: RowPlaces, rows: NDArray[np.signedinteger] | None = None
@@ -554,24 +575,6 @@ class IndexSearch:
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
 
-    def _ordered(self, compared: list[_Compared], number: int, limit: float) -> Found | None:
-        """Return the nearest rows of a graph, which are in order.
-
-        ``None`` for other partitions, and if distances are equal, NaN, or beyond the limit.
-        """
-        part = compared[0]
-        if len(compared) > 1 or part.rows is None or not len(part.rows):
-            return None
-        distances = part.distances[: self.candidates + 1]
-        ascend = bool((distances[1:] > distances[:-1]).all())
-        if not ascend or not distances.item(-1) <= limit:
-            return None
-        rows, place = part.rows[: self.candidates].astype(np.int64), part.places
-        return Found(
-            _all(number, len(rows)), distances[: len(rows)], place.key.take(rows),
-            place.fragment.take(rows), place.row.take(rows),
-        )  # fmt: skip
-
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """Return the nearest rows of some partitions."""
         parts = []
@@ -586,6 +589,18 @@ class IndexSearch:
                 )
             )  # fmt: skip
         return Found.joined(parts)
+
+
+def _ordered(compared: list[_Compared], number: int, limit: float) -> Found | None:
+    """Return the nearest rows of the only graph; ``None`` if they are out of order or too far."""
+    part = compared[0]
+    if len(compared) > 1 or part.placed is None or not part.placed.size:
+        return None
+    fragments, rows, keys = part.placed
+    distances, query = part.distances[: len(keys)], _all(number, len(keys))
+    if not distances.item(-1) <= limit:
+        return None
+    return Found(query, distances, keys, fragments.view(np.int64), rows.view(np.int64))
 
 
 def _all(number: int, count: int) -> NDArray[np.int32]:

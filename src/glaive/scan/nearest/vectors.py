@@ -184,18 +184,22 @@ class TopRows:
         Parameters
         ----------
         in_order
-            Whether they belong to one query, sorted by distance, then row id, and are at most
-            ``count``.
+            Whether they are sorted by query, distance, then row id, and are at most ``count`` for
+            each query.
         """
-        if not found.size:
+        size, several = len(found.query), len(self.limits)
+        if not size:
             return
         with self._lock:
-            if in_order and len(self.limits) == 1 and found.size == self.count:
+            if in_order and several == 1 and size == self.count:
                 self.limits[0] = min(self.limits.item(0), found.distance.item(-1))
-            self._in_order = in_order and not self._parts
+            after = not self._parts or (
+                self._in_order and self._parts[-1].query.item(-1) < found.query.item(0)
+            )
+            self._in_order = in_order and after
             self._parts.append(found)
-            self._waiting += found.size
-            if self._waiting > self.count * len(self.limits):
+            self._waiting += size
+            if self._waiting > self.count * several:
                 self._reduce()
 
     def result(self) -> Found:
@@ -205,7 +209,7 @@ class TopRows:
                 return Found.none()
             if not self._in_order:
                 self._reduce()
-            return self._parts[0]
+            return Found.joined(self._parts)
 
     def _reduce(self) -> None:
         found = self._parts[0] if len(self._parts) == 1 else Found.joined(self._parts)
