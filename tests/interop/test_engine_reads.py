@@ -140,7 +140,7 @@ def test_what_is_read_in_small_parts_and_then_whole_is_counted_as_what_it_is(
     places: dict[str, str],
 ) -> None:
     dataset = glaive.dataset(places["2.1"])
-    for first in range(0, 5000, 1000):
+    for first in range(0, 3000, 1000):
         dataset.to_table(limit=10, offset=first)
     small = dataset.io_stats_snapshot().read_bytes
     dataset.to_table()

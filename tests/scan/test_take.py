@@ -119,8 +119,8 @@ def test_a_scan_with_a_limit_takes_few_rows_at_once(tmp_path: Path) -> None:
             TABLE.select(["tags"]).slice(900, 200)
         )
         read.append(made.io_stats_snapshot().read_bytes - before)
-    assert read[7] < read[8]  # the first take maps whole pages
-    assert read[9:] == [0] * 3
+    assert read[2] < read[3]  # the first take maps whole pages
+    assert sorted(read[4:])[:7] == [0] * 7  # and one of the next reads their tables
     many = made.to_table(offset=10, limit=1030)
     assert many["vector"].combine_chunks().equals(TABLE["vector"].slice(10, 1030).combine_chunks())
     for _ in range(12):

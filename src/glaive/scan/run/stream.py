@@ -183,7 +183,7 @@ _TAKEN_ROWS, _TAKEN_FRAGMENTS, _TAKEN_BYTES = 1024, 8, 4 * 1024 * 1024
 quicker than a scan. Larger rows are views of pages in a scan.
 """
 
-_SCANS_BEFORE_TAKES = 8
+_SCANS_BEFORE_TAKES = 3
 """Scans with a limit before the first take: it maps whole pages, and scans read chunks."""
 
 
