@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import glaive
+from glaive.scan.nearest.vectors import Found, TopRows
 
 _DIMENSION = 8
 
@@ -123,3 +124,16 @@ def test_the_cosine_of_vectors_of_any_length_is_that_of_their_directions(
             distances = np.array([distance for _, distance in found]).reshape(-1, count)
             assert len(distances) == queries.size // 4
             assert np.allclose(distances, wanted[:count], atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_rows_of_two_segments_are_in_order_of_queries_and_distances(count: int) -> None:
+    top = TopRows(count, np.full(2, np.inf, np.float32))
+    for first in (0, 1):
+        places = np.arange(4) * 2 + first
+        query = np.array([0, 0, 1, 1], np.int32)
+        distances = np.array([1, 3, 1, 3], np.float32) + first
+        top.add(Found(query, distances, places.astype(np.uint64), places, places), in_order=True)
+    found, kept = top.result(), min(count, 4)
+    assert found.query.tolist() == [0] * kept + [1] * kept
+    assert found.distance.tolist() == [1.0, 2.0, 3.0, 4.0][:kept] * 2
