@@ -496,6 +496,48 @@ def test_files_are_joined_in_another_order_by_the_bytes_of_files_not_of_rows(
     assert found[0].to_pylist() == [None, 1, None, 1]
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_pages_of_one_value_or_nulls_are_read_together(tmp_path: Path, version: str) -> None:
+    rows = 6
+    lists = [None, [], None, [], [], []]
+    tables = [
+        pa.table(
+            {
+                "none": pa.nulls(rows, pa.string()),
+                "same": pa.array([at] * rows, pa.int64()),
+                "flag": pa.array([at % 2 == 0] * rows, pa.bool_()),
+                "part": pa.array([at + 1 if i % 3 else None for i in range(rows)], pa.int32()),
+                "lists": pa.array(lists, pa.list_(pa.float32())),
+                "deep": pa.array([None if i % 2 else {"x": None} for i in range(rows)], META),
+            }
+        )
+        for at in range(30)
+    ]
+    expected = pa.concat_tables(tables)
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    files = [
+        SingleFile.of(fragment, 2**30) for fragment in map(dataset.manifest.fragment, range(30))
+    ]
+    source = BoundProjection(dataset.opened.snapshot, project(dataset.manifest.schema, None))
+    bound = bind_files(source, [file for file in files if file is not None])
+    fields = [column for column in bound.columns if isinstance(column, FieldColumns)]
+    pages = [len(own) for column in fields for _, own in column.physical_pages()]
+    assert pages == [1] * 7
+    assert dataset.to_table().to_pylist() == expected.to_pylist()
+    for query, mask in {
+        "same = 7": pc.equal(expected["same"], 7),
+        "part is null": expected["part"].is_null(),
+        "flag": expected["flag"],
+        "lists is null": expected["lists"].is_null(),
+        "deep is null": expected["deep"].is_null(),
+    }.items():
+        assert dataset.to_table(filter=query).to_pylist() == expected.filter(mask).to_pylist()
+        assert dataset.count_rows(query) == pc.sum(mask).as_py()
+    some_rows = [3, 100, 3, 77, 140, 179]
+    for _ in range(4):
+        assert dataset.take(some_rows).to_pylist() == expected.take(some_rows).to_pylist()
+
+
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.3"])
 def test_damage_among_alternating_encodings_is_told_as_by_the_reader_of_single_files(
     tmp_path: Path, version: str

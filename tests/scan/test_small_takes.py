@@ -211,6 +211,29 @@ def test_equal_dictionaries_of_larger_files_are_kept_once(
             dataset.take(rows)
 
 
+def test_files_that_are_kept_later_are_read_together_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [make(10 * at, 10).select(["id", "word"]) for at in range(FILES)]
+    dataset = store(tmp_path / "t", tables)
+    size = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
+    monkeypatch.setattr(small, "_KEPT_BYTES", size // 2)
+    monkeypatch.setattr(small, "_DICTIONARY_BYTES", 2 * size)
+    monkeypatch.setattr(small, "_DECODED_PER_READ", size // 40)  # after 40 reads
+    read: list[int] = []
+    bind = small.bind_files
+
+    def counted(source: Any, files: Any) -> Any:
+        read.append(len(files))
+        return bind(source, files)
+
+    monkeypatch.setattr(small, "bind_files", counted)
+    for take in range(12):
+        rows = [10 * at + take % 10 for at in range(2, 8)]
+        assert dataset.take(rows)["id"].to_pylist() == rows
+    assert read == [6] * 7
+
+
 def test_a_cache_without_room_for_all_files_makes_no_take_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

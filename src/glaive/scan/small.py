@@ -902,6 +902,7 @@ def take_small(
     if not usual:
         source.kept_after = NEVER
         return []
+    kept: KeptFiles | Literal[False] = False
     if source.keeps_files:
         kept = source.kept(
             f"files after {source.kept_after} takes", partial(_keep_files, source, meter)
@@ -909,9 +910,10 @@ def take_small(
         if kept:
             taking = partial(kept.take, source, fragment, row, meter)
             done = in_bulk(meter, "take from small fragments", 0, taking)
-            if done is not None:
+            if done:
                 return done
-    numbers, files = _usual_files(source, filter(source.is_first_take, positions.tolist()))
+    unread = partial(source.is_first_take, again=bool(kept and kept.reads > 0))
+    numbers, files = _usual_files(source, filter(unread, positions.tolist()))
     if len(files) < MIN_SMALL_FILES:
         return []
     file_of = np.full(source.snapshot.manifest.num_fragments, -1, np.int64)

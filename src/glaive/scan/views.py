@@ -218,10 +218,12 @@ class BoundProjection:
             return False
         return len(self._taken_from) * _KEPT_PER_READ >= self.snapshot.manifest.num_fragments
 
-    def is_first_take(self, position: int) -> bool:
+    def is_first_take(self, position: int, *, again: bool = False) -> bool:
         """Return whether this is the first read of an unopened fragment by a take."""
-        if position in self._taken_from or self._cache.get((self._token, position)) is not None:
+        if self._cache.get((self._token, position)) is not None:
             return False
+        if position in self._taken_from:
+            return again
         self._taken_from.add(position)
         return True
 

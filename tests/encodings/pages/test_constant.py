@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable, flags_of
+from glaive.arrow.build import to_array
 from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.pages.constant import encode_constant_page
-from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageReader
+from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageParts, PageReader
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
@@ -187,6 +189,106 @@ def test_nulls_have_no_bytes_of_a_long_value(bits: int) -> None:
     valid = reopen(page).read(2, 3)
     assert isinstance(valid, Leaf)
     assert isinstance(valid.values, Constant)
+
+
+def join(pages: list[EncodedPage]) -> PageReader:
+    """Return the reader of pages of several files as one."""
+    readers: Any = [reopen(page, mapped=False) for page in pages]
+    signatures = {reader.page_signature() for reader in readers}
+    (signature,) = signatures
+    assert signature is not None
+    sizes = np.array([[len(part) for part in raw(page)] for page in pages], np.int64)
+    sizes = sizes.reshape(len(pages), -1)
+    ends = np.cumsum(sizes).reshape(sizes.shape)
+    data = pa.py_buffer(b"".join(part for page in pages for part in raw(page)))
+    which = np.arange(len(pages))
+    parts = PageParts(readers, which, data, ends - sizes, sizes, WHERE, lambda _: WHERE)
+    return signature.join(parts)
+
+
+def entries_of(step: Fetch[Leaf] | Leaf) -> list[tuple[int, ...]]:
+    """Return levels, and the value where there is one, of each entry."""
+    assert isinstance(step, Leaf)
+    levels = [step.rep, step.definition]
+    if step.validity is not None:
+        levels[1] = 1 - flags_of(step.validity, step.entries).astype(np.uint16)
+    known = [list(map(int, one)) for one in levels if one is not None]
+    entries = [list(row) for row in zip(*known, strict=True)]
+    entries = entries or [[0] for _ in range(step.entries)]
+    visible = [entry for entry in entries if entry[-1] < 2]
+    if step.values is not None:
+        numbers = to_array(step.values, pa.int64(), None, 0, WHERE).to_pylist()
+        for entry, number in zip(visible, numbers, strict=True):
+            entry.append(number if entry[-1] == 0 else None)
+    return [tuple(entry) for entry in entries]
+
+
+LIST = st.lists(st.integers(0, 3), min_size=1, max_size=4)
+
+
+@given(
+    kind=st.sampled_from(["lists", "nulls", "plain"]),
+    pages=st.lists(st.lists(LIST, min_size=1, max_size=5), min_size=2, max_size=5),
+    has_value=st.booleans(),
+    compressed=st.booleans(),
+    data=st.data(),
+)
+def test_pages_of_several_files_are_read_as_one(
+    kind: str, pages: list[list[list[int]]], has_value: bool, compressed: bool, data: st.DataObject
+) -> None:
+    encoded = []
+    for number, rows in enumerate(pages):
+        rep, definition = None, None
+        if kind == "lists":
+            rep = u16(*[int(at == 0) for row in rows for at in range(len(row))])
+            definition = u16(*[level for row in rows for level in row])
+        elif kind == "nulls":
+            definition = u16(*[row[0] % 2 for row in rows])
+        layers = NULLABLE_LISTS if kind == "lists" else NULLABLE
+        how = FLAT16 if compressed else None
+        value = int64(number) if has_value else None
+        levels = Levels(rep, definition, layers)
+        encoded.append(
+            encode_constant_page(levels, len(rows), value, rep_encoding=how, def_encoding=how)
+        )
+    joined = join(encoded)
+    alone = [reopen(page) for page in encoded]
+    each = [entries_of(page.read(row, row + 1)) for page in alone for row in range(page.rows)]
+    start = data.draw(st.integers(0, len(each) - 1))
+    stop = data.draw(st.integers(start + 1, len(each)))
+    assert entries_of(joined.read(start, stop)) == list(chain(*each[start:stop]))
+    some = data.draw(st.lists(st.integers(0, len(each) - 1), min_size=1, max_size=6))
+    taken = entries_of(joined.take(np.array(some)))
+    assert taken == list(chain(*(each[row] for row in some)))
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_rows_in_the_levels_of_another_page_are_refused(lists: bool) -> None:
+    def page(rep: list[int], definition: list[int], rows: int) -> EncodedPage:
+        if lists:
+            return encode_constant_page(Levels(u16(*rep), u16(*definition), NULLABLE_LISTS), rows)
+        return encode_constant_page(Levels(None, u16(*definition), NULLABLE), rows)
+
+    good = join([page([1, 1], [0, 1], 2), page([1, 1], [1, 1], 2)])
+    assert len(entries_of(good.read(0, good.rows))) == 4
+    bad = join([page([1, 1], [0, 1], 1), page([1, 1], [1, 1], 3)])
+    with pytest.raises(CorruptFileError, match="levels"):
+        bad.read(0, 1)
+
+
+def test_levels_that_two_pages_exchange_are_refused() -> None:
+    def page(rep: list[int], definition: list[int]) -> EncodedPage:
+        return encode_constant_page(Levels(u16(*rep), u16(*definition), NULLABLE_LISTS), 1)
+
+    bad = join([page([1, 0], [0, 1, 1]), page([1, 0, 0], [1, 1])])
+    with pytest.raises(CorruptFileError, match="levels"):
+        bad.read(0, 1)
+
+
+@pytest.mark.parametrize("rows", [5_000, 4_096])
+def test_large_pages_are_read_alone(rows: int) -> None:
+    page = reopen(encode_constant_page(Levels(None, None, NULLABLE), rows))
+    assert (page.page_signature() is None) is (rows > 4_096)
 
 
 @given(

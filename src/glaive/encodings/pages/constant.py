@@ -27,6 +27,7 @@ Specification: "Constant pages" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any, ClassVar, Self
 
@@ -48,12 +49,15 @@ from glaive.encodings.levels import (
 from glaive.encodings.predicate import PagePredicate, RowBits, leaf_matches
 from glaive.encodings.protocol import (
     NO_RANGES,
+    PAGE_BYTES,
     EncodedPage,
     Fetch,
     Kept,
     MemoryRanges,
     PageBytes,
+    PageParts,
     PageReader,
+    PageSignature,
     ValueEncoding,
     rows_beyond,
 )
@@ -61,6 +65,7 @@ from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.values.sequences import numbers_of
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.levels import validity_from_levels
 from glaive.types import Int64s, UInt8s, UInt16s, Where, as_array
 
@@ -69,14 +74,22 @@ MAX_INLINE = 32
 
 _MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can describe
 
+_MAX_ROWS = 4096
+_MAX_ENTRIES = 16 * _MAX_ROWS
+"""Maximum rows and levels of a page that is read with others."""
+
 
 class _Loaded(NamedTuple):
-    """The value and levels of a page, and the first entry of each row (``None``: one each)."""
+    """The value and levels of a page, and the first entry of each row (``None``: one each).
+
+    ``value_of`` is the number of the value of each entry, where there are several values.
+    """
 
     scalar: Block | None
     rep: UInt16s | None
     definition: UInt16s | None
     row_starts: Int64s | None
+    value_of: Int64s | None = None
 
 
 @page_layout
@@ -180,6 +193,18 @@ class ConstantPage(PageReader):
         """See the contract."""
         return self.page.mapped_end
 
+    def page_signature(self) -> PageSignature | None:
+        """Return a signature for small pages with a value and levels of the same kind."""
+        ranges, counts = self.page.ranges, (self.rep[1], self.definition[1])
+        if len(ranges) % 2 or self.rows > _MAX_ROWS or max(counts) > _MAX_ENTRIES:
+            return None  # a value in a buffer, or a large page
+        levels = [
+            (how, bool(count if how else own.size))
+            for (how, count), own in zip((self.rep, self.definition), ranges[-2:], strict=False)
+        ]
+        width = -1 if self.inline is None else len(self.inline)
+        return PageSignature((self.layers, width, len(ranges), *levels), ConstantRun)
+
     def load(self, buffers: list[pa.Buffer]) -> _Loaded:
         """Parse and check the buffers of the page, and keep the result."""
         where = self.page.where
@@ -242,7 +267,14 @@ class ConstantPage(PageReader):
         if definition is not None and self.limits.max_rep:
             visible = int(np.count_nonzero(definition <= self.limits.visible_def))
         values: Block | None = None
-        if loaded.scalar is not None and visible:
+        if loaded.scalar is not None and visible and loaded.value_of is not None:
+            from glaive.arrow.build import take_block
+
+            own = loaded.value_of[at]
+            if definition is not None and self.limits.max_rep:
+                own = own[definition <= self.limits.visible_def]
+            values = take_block(loaded.scalar, own)
+        elif loaded.scalar is not None and visible:
             values = Constant(loaded.scalar, visible)
             if fill and definition is not None and isinstance(loaded.scalar, Variable):
                 from glaive.arrow.build import where_valid
@@ -259,6 +291,81 @@ class ConstantPage(PageReader):
             elif loaded.scalar is None:
                 leaf.null_count = rows
         return leaf
+
+
+class ConstantRun(ConstantPage):
+    """Small pages of several files as one page, whose rows are theirs in order."""
+
+    def __init__(self, parts: PageParts[ConstantPage]) -> None:
+        self._parts, self._counts = parts, parts.each(lambda page: page.rows)
+        first, ends = parts.pages[0], np.cumsum(self._counts)
+        self.cuts = ends[:-1][np.diff((ends - 1) // _MAX_ENTRIES) > 0].tolist()
+        page = PageBytes((), [parts.data], int(ends[-1]), parts.where)
+        levels = (first.rep[0], 0), (first.definition[0], 0)
+        super().__init__(page.rows, page, first.layers, first.limits, first.inline, *levels)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all pages; an estimate."""
+        return PAGE_BYTES * len(self._parts.pages)
+
+    def opening_ranges(self, rows: Int64s) -> MemoryRanges:
+        """Return the ranges of all buffers of all pages."""
+        if self.loaded.get() is not None:
+            return NO_RANGES
+        starts, sizes = self._parts.starts.ravel(), self._parts.sizes.ravel()
+        return np.stack([self._parts.data.address + starts, sizes], axis=1)
+
+    def load(self, _buffers: list[pa.Buffer]) -> _Loaded:
+        """Read and check values and levels of all pages, and keep them."""
+        parts, where, entries = self._parts, self.page.where, self._counts
+        rep = definition = None
+        if parts.starts.shape[1]:
+            rep, of_rep = self._levels("repetition", -2, lambda page: page.rep)
+            definition, of_definition = self._levels("definition", -1, lambda page: page.definition)
+            entries = entries if rep is None else of_rep
+            if definition is not None and not np.array_equal(of_definition, entries):
+                raise _refuse_levels(where)
+        check_levels(rep, definition, self.limits, where)
+        starts = self._row_starts(rep, definition)
+        if starts is not None:
+            begins = starts[np.cumsum(self._counts) - self._counts]
+            if not np.array_equal(begins, np.cumsum(entries) - entries):
+                raise _refuse_levels(where)
+        scalar = value_of = None
+        if self.inline is not None:
+            values = pa.py_buffer(b"".join(page.inline or b"" for page in parts.pages))
+            scalar = FixedWidth(values, 8 * len(self.inline), len(parts.pages))
+            value_of = np.repeat(parts.which, entries)
+        arrays = [one for one in (rep, definition, starts, value_of) if one is not None]
+        size, stored = sum(one.nbytes for one in arrays), int(parts.sizes.sum())
+        loaded = _Loaded(scalar, rep, definition, starts, value_of)
+        return self.loaded.keep(loaded, size, stored)
+
+    def _levels(
+        self, name: str, at: int, of: Callable[[ConstantPage], tuple[ValueEncoding | None, int]]
+    ) -> tuple[UInt16s | None, Int64s]:
+        """Return the levels in buffers ``at`` of all pages, and their number in each page."""
+        parts, where = self._parts, self.page.where
+        starts, sizes = parts.starts[:, at], parts.sizes[:, at]
+        encoding, counts = of(parts.pages[0])[0], parts.each(lambda page: of(page)[1])
+        if encoding is None:
+            joined = gather_ranges(parts.data, starts, sizes, where)
+            return _read_levels(name, joined, (None, 0), None, where), sizes // 2
+        if not counts.any():
+            return None, counts
+        check_decoded(10 * int(counts.sum()), int(sizes.sum()), where)
+        block = encoding.decode_blocks(parts.data, starts, sizes, counts, where)
+        return numbers_of(block, 16, int(counts.sum()), f"{name} levels", where), counts
+
+
+def _refuse_levels(where: Where) -> CorruptFileError:
+    return CorruptFileError(
+        "levels of constant pages",
+        expected="levels of the rows of each page",
+        found="other levels in some page",
+        where=where,
+    )
 
 
 def _read_levels(

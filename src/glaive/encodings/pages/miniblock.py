@@ -691,7 +691,7 @@ def _parts(pages: Sequence[Any]) -> PageParts[Any]:
     # An empty buffer may be anywhere.
     low = int(starts[sizes > 0].min(initial=np.iinfo(np.int64).max))
     starts = np.where(sizes > 0, starts - low, 0)
-    data = pa.foreign_buffer(low, int((starts + sizes).max()), held)
+    data = pa.foreign_buffer(low, int((starts + sizes).max(initial=0)), held)
     where = replace(pages[0].page.where, page=None)
     which = np.arange(len(pages))
     return PageParts(pages, which, data, starts, sizes, where, lambda at: pages[at].page.where)

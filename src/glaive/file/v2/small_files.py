@@ -289,7 +289,7 @@ class SmallBatch:
             return open_page(page.layout, PageBytes(page.ranges, buffers, page.rows, _WHERE))
         distinct, number = np.unique(which, return_inverse=True)
         own = [pages[at] for at in distinct.tolist()]
-        ranges = np.array([one.ranges for one in own], np.int64)[number]
+        ranges = np.array([one.ranges for one in own], np.int64).reshape(len(own), -1, 2)[number]
         starts, sizes = ranges[:, :, 0] + self.bases[files, None], ranges[:, :, 1]
         opened = [one.opened for one in own]
         parts = PageParts(opened, number, self.data, starts, sizes, _WHERE, partial(_where, files))
