@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
-from tests.kit.crashes import killed_at_step
+from tests.kit.crashes import left_by_kills
 from tests.kit.system_errors import failing_from
 
 import glaive
@@ -459,55 +460,51 @@ def test_an_export_that_fails_leaves_nothing(opened: OpenedVersion, tmp_path: Pa
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
 def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path, mode: Any) -> None:
-    step, killed, left = 0, True, 0
-    while killed:
-        step += 1
-        folder = tmp_path / f"out{step}"
-        if mode == "overwrite":
-            export_files(opened, str(folder), "json", mode)
+    begun, unfinished = tmp_path / "out", 0
+    if mode == "overwrite":
+        export_files(opened, str(begun), "json", mode)
 
-        def run(folder: Path = folder) -> dict[str, int]:
-            return export_files(opened, str(folder), "arrow", mode, job_id="j", runner=OneForEach())
+    def run(folder: Path) -> dict[str, int]:
+        return export_files(opened, str(folder), "arrow", mode, job_id="j", runner=OneForEach())
 
-        killed = killed_at_step(str(folder), run, step)
+    left = left_by_kills(begun, partial(run, begun), tmp_path / "left")
+    for folder in left:
         mark = folder / "_SUCCESS"
         done = mark.exists() and '"job": "j"' in mark.read_text()
         if done:
             found = [name for name in names(folder) if not name.startswith("_started")]
             assert found == ["_SUCCESS", *["part.arrow"] * 3]
-        left += len(hidden(folder)) if folder.exists() else 0
-        counts = run()
+        unfinished += len(hidden(folder)) if folder.exists() else 0
+        counts = run(folder)
         assert names(folder) == ["_SUCCESS", *["part.arrow"] * 3]
         assert hidden(folder) == []
         assert sum(len(read(path)) for path in parts(folder)) == counts["num_rows"] == ROWS - 1
-        assert run() == counts
-    assert step > 5
-    assert left, "files that were being written"
+        assert run(folder) == counts
+    assert len(left) > 5
+    assert unfinished, "files that were being written"
 
 
 def test_the_mark_names_the_files_of_all_that_ended_at_whatever_step_another_was_killed(
     opened: OpenedVersion, tmp_path: Path
 ) -> None:
     """Also of those that could not remove their claim any more, once they had written a mark."""
-    step, killed = 0, True
-    while killed:
-        step += 1
-        folder = tmp_path / f"out{step}"
-        for job in ("first", "second"):
-            export_files(opened, str(folder), "arrow", "append", job_id=job)
-        ended = parts(folder)
-        for path in ended:
-            (folder / path.stem.replace("part-00000", "_started")).write_text("{}")
+    begun = tmp_path / "out"
+    for job in ("first", "second"):
+        export_files(opened, str(begun), "arrow", "append", job_id=job)
+    ended = {path.name for path in parts(begun)}
+    for path in parts(begun):
+        (begun / path.stem.replace("part-00000", "_started")).write_text("{}")
 
-        def run(folder: Path = folder) -> dict[str, int]:
-            return export_files(opened, str(folder), "arrow", "append", job_id="third")
+    def run(folder: Path) -> dict[str, int]:
+        return export_files(opened, str(folder), "arrow", "append", job_id="third")
 
-        killed = killed_at_step(str(folder), run, step)
-        run()
-        assert {*ended} < {*parts(folder)}
-        files = json.loads((folder / "_SUCCESS").read_text())["files"]
-        assert files == [path.name for path in parts(folder)]
-    assert step > 5
+    left = left_by_kills(begun, partial(run, begun), tmp_path / "left")
+    for folder in left:
+        run(folder)
+        found = [path.name for path in parts(folder)]
+        assert ended < {*found}
+        assert json.loads((folder / "_SUCCESS").read_text())["files"] == found
+    assert len(left) > 5
 
 
 def test_files_that_another_export_is_writing_stay(opened: OpenedVersion, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from tests.ingestion.test_delta import inline_vector, log_of
-from tests.kit.crashes import before_changes
+from tests.kit.crashes import left_by_kills
 
 import glaive
 from glaive.errors import FormatError, ObjectNotFoundError, OptionError, SchemaError, StoreError
@@ -475,18 +476,11 @@ def test_a_load_killed_before_any_change_loses_and_doubles_nothing(
     load(lake, begun / "t.lance", **options)
     change(lake)
     expected = in_order(lake.rows())
-    copies = [tmp_path / "copy0"]
-
-    def copied() -> None:
-        """What a kill at this point would leave."""
-        shutil.copytree(begun, copies[-1])
-        copies.append(tmp_path / f"copy{len(copies)}")
-
-    with before_changes(str(begun), copied):
-        load(lake, begun / "t.lance", job_id=job_id, **options)
+    run = partial(load, lake, begun / "t.lance", job_id=job_id, **options)
+    copies = left_by_kills(begun, run, tmp_path / "left")
     assert loaded(begun / "t.lance") == expected
     assert len(copies) > 5
-    for copy in copies[:-1]:
+    for copy in copies:
         load(lake, copy / "t.lance", job_id=job_id, **options)
         load(lake, copy / "t.lance", **options)
         assert loaded(copy / "t.lance") == expected, copy

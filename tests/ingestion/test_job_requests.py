@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.kit.crashes import killed_at_step
+from tests.kit.crashes import left_by_kills
 
 import glaive
 from glaive.ingestion import IngestResult, ingest, job
@@ -84,18 +83,15 @@ def test_a_job_that_was_forgotten_is_looked_for_since_it_was_stopped(
     tmp_path: Path, counted: Any
 ) -> None:
     """In the versions of which the newest manifest does not tell whose they are, and no others."""
-    uri, aside = tmp_path / "t.lance", tmp_path / "t.bad"
-    glaive.write_dataset(pa.table({"n": [1]}), uri)
-    glaive.write_dataset(BAD_RECORDS.empty_table(), aside)
+    begun, costs = tmp_path / "begun", set()
+    glaive.write_dataset(pa.table({"n": [1]}), begun / "t.lance")
+    glaive.write_dataset(BAD_RECORDS.empty_table(), begun / "t.bad")
     for number in range(30):
-        glaive.dataset(uri).update_config({"number": f"{number}"})
-    step, killed, costs = -3, True, set()
-    while killed:
-        step += 4
-        copy, beside = tmp_path / f"{step}.lance", tmp_path / f"{step}.bad"
-        shutil.copytree(uri, copy)
-        shutil.copytree(aside, beside)
-        killed = killed_at_step(str(tmp_path), partial(counted, copy, beside), step)
+        glaive.dataset(begun / "t.lance").update_config({"number": f"{number}"})
+    run = partial(counted, begun / "t.lance", begun / "t.bad")
+    left = left_by_kills(begun, run, tmp_path / "left")
+    for folder in [*left[::4], left[-1]]:
+        copy, beside = folder / "t.lance", folder / "t.bad"
         for place in (copy, beside):
             commit_jobs(place, MAX_JOBS)
             glaive.dataset(place).update_config({"more": "versions"})
@@ -103,6 +99,6 @@ def test_a_job_that_was_forgotten_is_looked_for_since_it_was_stopped(
         _, manifests = counted(copy, beside)
 
         costs.add(manifests)
-        assert sorted(glaive.dataset(copy).to_table()["n"].to_pylist()) == [1, 7], step
-        assert glaive.dataset(beside).count_rows() == 1, step
+        assert sorted(glaive.dataset(copy).to_table()["n"].to_pylist()) == [1, 7], folder
+        assert glaive.dataset(beside).count_rows() == 1, folder
     assert max(costs) <= 9

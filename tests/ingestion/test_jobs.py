@@ -9,13 +9,14 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.crashes import killed_at_step
+from tests.kit.crashes import left_by_kills
 from tests.kit.system_errors import failing_from
 
 import glaive
@@ -177,16 +178,14 @@ def test_a_job_whose_version_was_cleaned_up_is_not_done_again(
     """
     source = tmp_path / "in.csv"
     source.write_text("n\n7\n")
-    step, killed, refused = 0, True, []
-    while killed:
-        step += 1
-        uri = tmp_path / f"{step}.lance"
-        glaive.write_dataset(pa.table({"n": [1]}), uri)
+    begun, refused = tmp_path / "t.lance", []
+    glaive.write_dataset(pa.table({"n": [1]}), begun)
 
-        def job(uri: Path = uri) -> IngestResult:
-            return ingest(source, uri, mode=mode, job_id="j")
+    def job(uri: Path) -> IngestResult:
+        return ingest(source, uri, mode=mode, job_id="j")
 
-        killed = killed_at_step(str(uri), job, step)
+    left = left_by_kills(begun, partial(job, begun), tmp_path / "left")
+    for uri in left:
         for number in range(jobs):
             other = NamedJob(f"other {number}").properties
             rows = pa.table({"n": [2] * (not number)}, pa.schema({"n": pa.int64()}))
@@ -195,7 +194,7 @@ def test_a_job_whose_version_was_cleaned_up_is_not_done_again(
         glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
         found = glaive.dataset(uri).to_table()["n"].to_pylist()
         try:
-            repeated, message = job().repeated, ""
+            repeated, message = job(uri).repeated, ""
         except VersionNotFoundError as error:
             repeated, message = False, str(error)
         if message:
@@ -206,7 +205,7 @@ def test_a_job_whose_version_was_cleaned_up_is_not_done_again(
         made = [7] if mode == "overwrite" else [*found, 7]
         done = found if message or repeated else made
         assert glaive.dataset(uri).to_table()["n"].to_pylist() == done
-    assert len(refused) < step - 4
+    assert len(refused) < len(left) - 4
     if jobs < MAX_JOBS:
         assert refused == []
     else:
@@ -487,26 +486,25 @@ def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
     (tmp_path / "in.csv").write_text("n\n1\nx\n2\n")
     mode = start.split(maxsplit=1)[0]
     options: dict[str, Any] = {"merge_keys": "n"} if mode == "merge" else {}
-    step, killed = 0, True
-    while killed:
-        step += 1
-        folder = tmp_path / f"step{step}"
-        uri, aside = folder / "t.lance", folder / "bad.lance"
-        if start == mode:
-            glaive.write_dataset(pa.table({"n": [1]}), uri)
+    begun = tmp_path / "begun"
+    if start == mode:
+        glaive.write_dataset(pa.table({"n": [1]}), begun / "t.lance")
 
-        def run(uri: Path = uri, aside: Path = aside) -> IngestResult:
-            source = tmp_path / "in.csv"
-            given: dict[str, Any] = {"mode": mode, "bad_records": aside, **options}
-            return ingest(source, uri, schema="n bigint", job_id="j", **given)
+    def run(folder: Path) -> IngestResult:
+        source, uri = tmp_path / "in.csv", folder / "t.lance"
+        given: dict[str, Any] = {"mode": mode, "bad_records": folder / "bad.lance", **options}
+        return ingest(source, uri, schema="n bigint", job_id="j", **given)
 
-        killed = killed_at_step(str(folder), run, step)
-        run()
+    left = left_by_kills(begun, partial(run, begun), tmp_path / "left")
+    for folder in left:
+        run(folder)
         expected = [1, 1, 2] if mode == "append" else [1, 2]
-        assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == expected, step
-        assert glaive.dataset(aside).to_table()["record"].to_pylist() == [b"x\n"], step
-        assert run().repeated
-    assert step > 10
+        found = glaive.dataset(folder / "t.lance").to_table()["n"].to_pylist()
+        assert sorted(found) == expected, folder
+        aside = glaive.dataset(folder / "bad.lance")
+        assert aside.to_table()["record"].to_pylist() == [b"x\n"], folder
+        assert run(folder).repeated
+    assert len(left) > 10
 
 
 @pytest.mark.sampled(every=3)
@@ -520,23 +518,20 @@ def test_a_merge_into_a_new_dataset_with_chosen_columns_is_finished_by_the_same_
     more = ', "m": 1' if rule == "add" else ""
     source.write_text(f'{{"n": 7, "v": [1, 2]{more}}}\n')
     columns = "n int, v array<float>"
-    step, killed, moments = 0, True, set()
-    while killed:
-        step += 1
-        uri = tmp_path / f"{step}.lance"
+    begun, moments = tmp_path / "t.lance", set()
 
-        def run(uri: Path = uri) -> IngestResult:
-            given: dict[str, Any] = {"schema": columns, "vectors": ["v:2"], "schema_drift": rule}
-            return ingest(source, uri, mode="merge", merge_keys="n", job_id="j", **given)
+    def run(uri: Path) -> IngestResult:
+        given: dict[str, Any] = {"schema": columns, "vectors": ["v:2"], "schema_drift": rule}
+        return ingest(source, uri, mode="merge", merge_keys="n", job_id="j", **given)
 
-        killed = killed_at_step(str(uri), run, step)
+    for uri in left_by_kills(begun, partial(run, begun), tmp_path / "left"):
         moments.add(len(list(uri.glob("_versions/*.manifest"))))
-        run()
+        run(uri)
         dataset = glaive.dataset(uri)
         assert dataset.schema.field("n").type == pa.int32()
         assert dataset.schema.field("v").type == pa.list_(pa.float32(), 2)
         assert dataset.to_table(columns=["n", "v"]).to_pylist() == [{"n": 7, "v": [1.0, 2.0]}]
-        assert run().repeated
+        assert run(uri).repeated
     assert moments == {0, 1, 2}
 
 
@@ -619,44 +614,41 @@ def test_bad_records_that_changed_since_they_were_put_aside_are_not_lost(tmp_pat
 def test_records_that_were_put_aside_are_not_ingested_as_well(
     tmp_path: Path, mode: Any, corrected: str
 ) -> None:
-    path, uri, bad = tmp_path / "a.csv", tmp_path / "t.lance", tmp_path / "bad.lance"
-    glaive.write_dataset(pa.table({"id": [0]}), uri)
+    path, begun = tmp_path / "a.csv", tmp_path / "begun"
+    glaive.write_dataset(pa.table({"id": [0]}), begun / "t.lance")
     damaged = "1\nx\n3\n"
+    path.write_text(f"id\n{damaged}")
 
-    def job() -> IngestResult:
+    def job(folder: Path) -> IngestResult:
         keys = "id" if mode == "merge" else None
-        aside = {"bad_records": bad, "job_id": "job"}
-        return ingest(path, uri, mode=mode, merge_keys=keys, **aside)
+        aside = {"bad_records": folder / "bad.lance", "job_id": "job"}
+        return ingest(path, folder / "t.lance", mode=mode, merge_keys=keys, **aside)
 
-    def numbers() -> list[int]:
-        return sorted(glaive.dataset(uri).to_table()["id"].to_pylist())
+    def numbers(folder: Path) -> list[int]:
+        return sorted(glaive.dataset(folder / "t.lance").to_table()["id"].to_pylist())
 
-    def put_aside() -> list[bytes]:
+    def put_aside(folder: Path) -> list[bytes]:
         try:
-            found = glaive.dataset(bad).to_table()["record"].to_pylist()
+            found = glaive.dataset(folder / "bad.lance").to_table()["record"].to_pylist()
             return [record.strip() for record in found]
         except DatasetNotFoundError:
             return []
 
-    killed, step, refused = True, 0, 0
-    while killed:
-        step += 2
-        for folder in (uri, bad):
-            shutil.rmtree(folder, ignore_errors=True)
-        glaive.write_dataset(pa.table({"id": [0]}), uri)
-        path.write_text(f"id\n{damaged}")
-        killed = killed_at_step(str(tmp_path), job, step)
-        done, before = numbers(), put_aside()
-        path.write_text(f"id\n{corrected}")
+    left = left_by_kills(begun, partial(job, begun), tmp_path / "left")
+    path.write_text(f"id\n{corrected}")
+    refused = 0
+    for folder in left:
+        done, before = numbers(folder), put_aside(folder)
         if before and done == [0] and corrected != damaged:
             refused += 1
             with pytest.raises(OptionError, match=r"put 1 bad records .* were found"):
-                job()
-            assert (numbers(), put_aside()) == ([0], before)
+                job(folder)
+            assert (numbers(folder), put_aside(folder)) == ([0], before)
             continue
         text = damaged if len(done) > 1 else corrected
-        job()
+        job(folder)
         expected = [0, *(int(line) for line in text.split() if line.isdecimal())]
-        assert numbers() == expected, step
-        assert put_aside() == [line.encode() for line in text.split() if line.isalpha()], step
+        assert numbers(folder) == expected, folder
+        put = [line.encode() for line in text.split() if line.isalpha()]
+        assert put_aside(folder) == put, folder
     assert refused > 1 or corrected == damaged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.kit.crashes import killed_at_step
+from tests.kit.crashes import left_by_kills
 
 import glaive
 from glaive.errors import DatasetNotFoundError, FormatError, OptionError, VersionNotFoundError
@@ -250,31 +251,24 @@ def test_bad_records_of_a_load_that_lost_are_removed(tmp_path: Path) -> None:
 def test_a_load_killed_before_any_change_loses_and_doubles_nothing(
     tmp_path: Path, options: dict[str, Any], job_id: str | None
 ) -> None:
-    folder = tmp_path / "in"
+    folder, begun = tmp_path / "in", tmp_path / "begun"
     folder.mkdir()
     (folder / "a.csv").write_text("n\n1\n2\n3\n4\n5\n6\nx\n")
-    killed, step = True, 0
-    while killed:
-        step += 1
-        place = tmp_path / f"step{step}"
-        uri, bad = place / "t.lance", place / "bad.lance"
 
-        def run(at: Path = uri, aside: Path = bad, job: str | None = job_id) -> None:
-            load(folder, at, bad_records=aside, job_id=job, **options)
+    def run(place: Path, job: str | None) -> None:
+        load(folder, place / "t.lance", bad_records=place / "bad.lance", job_id=job, **options)
 
-        killed = killed_at_step(str(place), run, step)
-        (folder / "b.csv").unlink(missing_ok=True)
-        if job_id is None:
-            (folder / "b.csv").write_text("n\n9\n")
-        run()
+    left = left_by_kills(begun, partial(run, begun, job_id), tmp_path / "left")
+    for place in left:
         if job_id is not None:
-            (folder / "b.csv").write_text("n\n9\n")
-            run(job=None)
-        run(job=None)
-        assert numbers(uri) == [1, 2, 3, 4, 5, 6, 9], step
-        assert records(bad) == ["x"], step
+            run(place, job_id)
+        (folder / "b.csv").write_text("n\n9\n")
+        run(place, None)
+        run(place, None)
+        assert numbers(place / "t.lance") == [1, 2, 3, 4, 5, 6, 9], place
+        assert records(place / "bad.lance") == ["x"], place
         (folder / "b.csv").unlink()
-    assert step > 8
+    assert len(left) > 8
 
 
 def test_the_ledger_stays_small_after_many_loads(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Kill a process in the middle of an operation, to check the files it leaves.
 
-The operation runs in a forked child, which is killed without any cleanup. Only for local
-directories on systems with ``fork``.
+``left_by_kills`` copies the files before each change: one run of the operation gives all of them.
+``killed_at_step`` and ``killed_after`` run the operation in a forked child, which is killed without
+any cleanup: a run for each kill. Only for local directories on systems with ``fork``.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -14,9 +16,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import get_ident
+from threading import Lock, get_ident
 
-__all__ = ["before_changes", "killed_after", "killed_at_step"]
+__all__ = ["before_changes", "killed_after", "killed_at_step", "left_by_kills"]
 
 _STEPS = frozenset(
     {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
@@ -64,6 +66,62 @@ def killed_at_step(directory: str, operation: Callable[[], object], step: int) -
 
     _run(counted)
     return False
+
+
+def left_by_kills(directory: Path, operation: Callable[[], object], into: Path) -> list[Path]:
+    """Run an operation once, and return copies of what kills of it would have left.
+
+    Parameters
+    ----------
+    directory
+        Changes of files below this directory count. It need not exist.
+    operation
+        Runs in this process, to its end.
+    into
+        A folder for the copies. Each copy has the name of the directory.
+
+    Returns
+    -------
+    list[Path]
+        The directory before each change, and at the end. States that differ in no file are one.
+    """
+    copies: list[Path] = []
+    last: dict[str, bytes | None] = {}
+    one_by_one = Lock()
+
+    def copy() -> None:
+        nonlocal last
+        with one_by_one:
+            made = into / f"{len(copies) + 1}" / directory.name
+            _copied(directory, made)
+            found = {
+                str(path.relative_to(made)): path.read_bytes() if path.is_file() else None
+                for path in made.rglob("*")
+            }
+            if found == last and copies:
+                shutil.rmtree(made.parent)
+            else:
+                last = found
+                copies.append(made)
+
+    with before_changes(str(directory), copy):
+        operation()
+    copy()
+    return copies
+
+
+def _copied(directory: Path, made: Path) -> None:
+    """Copy a directory, once more if a thread renames a file meanwhile."""
+    made.parent.mkdir(parents=True)
+    for _ in range(5):
+        try:
+            if directory.exists():
+                shutil.copytree(directory, made)
+        except (shutil.Error, FileNotFoundError):
+            shutil.rmtree(made)
+        else:
+            return
+    raise AssertionError(f"{directory} changes all the time")
 
 
 @contextmanager
