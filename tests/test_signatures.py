@@ -45,9 +45,12 @@ OPEN = {
 
 def public_functions() -> Iterator[tuple[str, Any]]:
     for path in sorted(PACKAGE.rglob("*.py")):
+        source = path.read_text("utf-8")
+        if "__all__" not in source:
+            continue
         names = [
             ast.literal_eval(node.value)
-            for node in ast.parse(path.read_text("utf-8")).body
+            for node in ast.parse(source).body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         ]
         if not names or path.name == "__main__.py":

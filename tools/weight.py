@@ -7,37 +7,39 @@ not count. ``python tools/weight.py`` prints the table.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "glaive"
 
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+TEXT_OR_COMMENT = re.compile(
+    r"""('{3}|"{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*""", re.DOTALL
+)
+"""A comment is what begins with # outside of a text. ``tokenize`` takes ten times as long."""
+
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def code_lines(source: str) -> int:
     """Return the number of lines with code."""
-    found: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NO_CODE:
-            found.update(range(token.start[0], token.end[0] + 1))
+    without = TEXT_OR_COMMENT.sub(_as_code, source).split("\n")
+    found = {number for number, line in enumerate(without, 1) if line.strip()}
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for node in ast.walk(ast.parse(source)):
+    statements: list[ast.AST] = [ast.parse(source)]
+    for node in statements:
         if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
             first = node.body[0]
             found -= set(range(first.lineno, (first.end_lineno or 0) + 1))
+        for name in _BODIES:
+            statements += getattr(node, name, ())
     return len(found)
+
+
+def _as_code(found: re.Match[str]) -> str:
+    """Return nothing for a comment, and a name in each line of a text."""
+    return "" if found[0].startswith("#") else "x\n" * found[0].count("\n") + "x"
 
 
 @cache

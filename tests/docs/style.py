@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from tests.kit.trees import comments, nodes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SRC = ROOT / "src"
@@ -116,7 +116,7 @@ def parts_of_code(path: Path) -> dict[str, str]:
     """Return the docstrings, comments and error messages of a module, each a paragraph."""
     source = path.read_text("utf-8")
     found: dict[str, list[str]] = {kind: [] for kind in IN_CODE}
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             found["docstrings"] += filter(None, map(_bare_string, body))
@@ -124,12 +124,11 @@ def parts_of_code(path: Path) -> dict[str, str]:
             found["errors"].append(" ".join(_texts(node.exc)))
     block: list[str] = []
     last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and not re.match(r"# *(?:type:|noqa)", token.string):
-            line = token.start[0]
+    for line, comment in comments(source):
+        if not re.match(r"# *(?:type:|noqa)", comment):
             if line != last + 1:
                 block.append("\n")
-            block.append(token.string.lstrip("#- "))
+            block.append(comment.lstrip("#- "))
             last = line
     found["comments"] = ["\n".join(block)]
     return {kind: _plain_code("\n\n".join(texts)) for kind, texts in found.items()}
@@ -137,7 +136,7 @@ def parts_of_code(path: Path) -> dict[str, str]:
 
 def nominal(path: Path) -> Iterator[str]:
     """Yield functions whose docstring begins with a noun; properties may."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path.read_text("utf-8")):
         if isinstance(node, ast.FunctionDef) and NOUN.match(ast.get_docstring(node) or ""):
             marks = " ".join(map(ast.unparse, node.decorator_list))
             if "property" not in marks and "setter" not in marks:
