@@ -370,7 +370,7 @@ def _codes(pages: Sequence[SmallPage]) -> Int64s:
 
 # --- Files whose encodings alternate: another order has fewer runs ----------------------
 
-_FEWER = 8
+_FEWER = 2
 """Files are joined in another order if that divides the runs by so much."""
 
 
