@@ -51,7 +51,7 @@ class ByteCache(Generic[K, V]):
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
         """Return the values of several keys, as :meth:`get` does."""
         keys = [*keys]
-        entries = [] if len(keys) == 1 else [*map(self._entries.get, keys)]
+        entries = [] if len(keys) < 3 else [*map(self._entries.get, keys)]
         if not entries or None in entries:
             return [self.get(key) for key in keys]
         self.hits += len(keys)

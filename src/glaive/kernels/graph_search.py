@@ -169,16 +169,19 @@ class GraphLevels:
         lowest = len(self.levels[0].offsets)
         return sum(level.nbytes for level in self.levels) + lowest
 
-    def fits(self, nodes: int) -> bool:
-        """Return whether the levels are for ``nodes`` nodes."""
-        return not self._sizes or self._sizes == {nodes}
-
     def visited(self, nodes: int) -> tuple[UInt8s, int]:
         """Return a byte for each node, and a number greater than all of these bytes.
 
         Both are for one search. It may store this number and, for each further level, the next
         number.
+
+        Raises
+        ------
+        ValueError
+            The levels are for another number of nodes.
         """
+        if self._sizes and self._sizes != {nodes}:
+            raise ValueError(f"levels of {sorted(self._sizes)} nodes instead of {nodes}")
         # Take the bytes that an earlier search left, unless another thread has them: clearing
         # them may take longer than a search.
         flags, stamp = self._visited.pop() if self._visited else (np.zeros(nodes, np.uint8), 1)
@@ -217,28 +220,6 @@ _PLACES: Final = 16
 """First byte of the addresses of fragments, rows and keys in :attr:`RowPlaces.located`."""
 
 
-class NodeCodes(NamedTuple):
-    """Codes of nodes, and the way to compare them with a query.
-
-    Parameters
-    ----------
-    comparison
-        ``squared`` or ``product`` for vectors, ``gap`` (squared) or ``bytes`` (product) for rows
-        of bytes, ``tables`` for bytes that select entries.
-    codes
-        ``float32`` or ``uint8`` of shape ``(nodes, width)``.
-    query
-        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
-    terms
-        ``float32``, added to the sum of entries; ``None`` for other comparisons.
-    """
-
-    comparison: Comparison
-    codes: NDArray[Any]
-    query: NDArray[Any]
-    terms: Float32s | None = None
-
-
 class ReachedNodes(NamedTuple):
     """The nearest nodes that a search reached, nearest first.
 
@@ -260,10 +241,10 @@ class ReachedNodes(NamedTuple):
 def search_graph(
     levels: GraphLevels,
     entry: int,
-    nodes: NodeCodes,
+    rows: CodeRows,
+    query: CodeQuery,
     capacity: int,
     offset: float = 0,
-    factor: float = 1,
     places: RowPlaces | None = None,
     wanted: int = 0,
 ) -> ReachedNodes:
@@ -273,55 +254,44 @@ def search_graph(
     ----------
     entry
         Node where the search starts, on the highest level.
+    rows, query
+        Codes of the nodes, and the query; of several queries the first. Codes have terms only for
+        tables, and no scales. The query has no shift.
     capacity
         Nodes kept on the lowest level, at most :data:`MAX_CAPACITY`.
-    offset, factor
-        Distances are the offset plus the factor times the results of comparisons.
+    offset
+        Distances are the offset plus the factor of the query times the results of comparisons.
     places, wanted
         Places of all nodes, and the number of nodes whose places are wanted.
     """
-    count = _check(nodes)
-    right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
-    if not right:
+    width, kind = _check_query(query, capacity, len(query.query))
+    count = rows.shape[2]
+    good = rows.shape == (kind, width, count) and rows.scales is None and query.shift == 0
+    if not good or (query.comparison == "tables") != (rows.terms is not None):
+        raise ValueError(f"rows {count} of {rows.shape[:2]} for {query.comparison} of {width}")
+    if not 0 <= entry < count < _MAX_NODES or capacity > MAX_CAPACITY:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
-    if not levels.fits(count) or (places is not None and places.count != count):
-        raise ValueError(f"levels or places of other nodes than these {count}")
-    comparison, codes, query, terms = nodes
-    width = codes.shape[1]
+    if places is not None and places.count != count:
+        raise ValueError(f"places of {places.count} nodes instead of {count}")
     visited, stamp = levels.visited(count)
     # Distances, nodes, and the neighbours of one node.
     room = np.empty(2 * capacity + _FRESH, np.int32)
-    table, first = levels.located, address(room)
+    table, codes, first = levels.located, rows.located, address(room)
     wanted = min(wanted, capacity)
     placed = None if places is None else np.empty((3, wanted), np.uint64)
     located = None if places is None else places.located[_PLACES:]
     size, ordered = graph_loops.search_graph(
         levels=address(table), level_count=len(levels.levels), nodes=count, entry=entry,
-        visited=address(visited), stamp=stamp, kind=_NUMBERS[comparison], codes=address(codes),
-        width=width, query=address(query), terms=given(terms), capacity=capacity,
+        visited=address(visited), stamp=stamp, kind=_NUMBERS[query.comparison],
+        codes=address(codes), width=width, query=address(query.query), capacity=capacity,
         distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
-        offset=offset, factor=factor, places=0 if located is None else address(located),
+        offset=offset, factor=query.factor, places=0 if located is None else address(located),
         wanted=wanted, placed=given(placed),
     )  # fmt: skip
     levels.keep_visited(visited, stamp)
     if placed is not None:
         placed = placed[:, :ordered] if ordered == min(wanted, size) else None
     return ReachedNodes(room[capacity : capacity + size], room.view(np.float32)[:size], placed)
-
-
-def _check(nodes: NodeCodes) -> int:
-    comparison, codes, query, terms = nodes
-    width = codes.shape[1] if codes.ndim == 2 else -1
-    shape = (width, _ENTRIES) if comparison == "tables" else (width,)
-    plain = codes.flags.c_contiguous and query.flags.c_contiguous
-    kinds = codes.dtype, query.dtype
-    if not plain or kinds != _TYPES[comparison] or query.shape != shape:
-        raise ValueError(f"nodes {codes.shape} and query {query.shape} for {comparison}")
-    if (comparison == "tables") != (terms is not None):
-        raise ValueError(f"terms for {comparison}")
-    if terms is not None and (terms.shape != (len(codes),) or terms.dtype != np.float32):
-        raise ValueError(f"terms {terms.shape} of nodes {codes.shape}")
-    return len(codes)
 
 
 # --- Compare a query with the codes of vectors ------------------------------------------
@@ -680,7 +650,7 @@ def scan_codes(
     query: CodeQuery,
     count: int,
     *,
-    low: float = -np.inf,
+    low: float | None = None,
     high: float = np.inf,
     allowed: AllowedBits | None = None,
 ) -> Nearest:
@@ -691,7 +661,7 @@ def scan_codes(
     count
         Largest number of rows to return, at least 1.
     low, high
-        Least and greatest distance of rows to return.
+        Least and greatest distance of rows to return; without ``low`` any.
     allowed
         The only rows to compare; ``None``: all.
     """
@@ -715,7 +685,7 @@ def scan_table(
     query: CodeQuery,
     count: int,
     *,
-    low: float = -np.inf,
+    low: float | None = None,
     high: list[float],
     allowed: AllowedBits | None = None,
 ) -> Nearest | None:
@@ -747,7 +717,8 @@ def scan_table(
     end = several * capacity
     found, scratch = np.empty((4, end + several), np.uint64), None
     shifts = query.shift if isinstance(query.shift, list) else [query.shift] * several
-    limits = pack(f"{2 + 3 * several}d", low, query.factor, *counts, *high, *shifts)
+    least = -np.inf if low is None else low
+    limits = pack(f"{2 + 3 * several}d", least, query.factor, *counts, *high, *shifts)
     if query.comparison == "bytes" or (
         table.has_blocks and allowed is None and (query.factor, query.shift) == (1, 0)
     ):

@@ -176,10 +176,13 @@ class FoundColumns:
     def _take(self, found: FoundRows, meter: Meter) -> list[Any]:
         """Return the columns of the dataset for the rows found."""
         snapshot = self.source.snapshot
-        known = [None if name is None else found.stored(name, snapshot) for name in self.plain]
-        if all(column is not None for column in known):
-            return known
-        return list(take_physical(self.source, *found.places(snapshot), meter=meter).columns)
+        known: list[Any] = []
+        for name in self.plain:
+            column = None if name is None else found.stored(name, snapshot)
+            if column is None:
+                return take_physical(self.source, *found.places(snapshot), meter=meter).columns
+            known.append(column)
+        return known
 
     def _inputs(self, value: Value, taken: list[Any], found: FoundRows) -> pa.RecordBatch:
         names = self.source.schema.names

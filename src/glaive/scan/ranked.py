@@ -234,14 +234,15 @@ class RankedScan(ABC):
 
     def table(self, meter: Meter | None = None) -> pa.Table:
         """Return the found rows."""
-        snapshot, before = self.views.snapshot, None
-        if self.options.scan_stats_callback is not None or anyone_listens():
-            before, meter = Reading.of(snapshot), meter or Meter()
-        meter = meter or UNREAD_METER
+        reported = self.options.scan_stats_callback is not None or anyone_listens()
+        if meter is None and not reported:
+            return self.columns.table(self._found(UNREAD_METER), UNREAD_METER)
+        snapshot, meter = self.views.snapshot, meter or Meter()
+        before = Reading.of(snapshot)
         found = self._found(meter)
         with meter.step("columns"):
             table = self.columns.table(found, meter)
-        if before is not None:
+        if reported:
             report(snapshot, self.options, meter, before, table.num_rows)
         return table
 
@@ -282,9 +283,12 @@ class RankedScan(ABC):
     def _found(self, meter: Meter) -> RankedRows:
         """Return the rows of the result, in its order."""
         options = self.options
-        with meter.step("search", self.views.snapshot.store.counters):
+        if meter is UNREAD_METER:
             found = self._search(meter)
-        meter.count("rows_found", found.size)
+        else:
+            with meter.step("search", self.views.snapshot.store.counters):
+                found = self._search(meter)
+            meter.count("rows_found", found.size)
         if self.postfilter is not None and found.size:
             with meter.step("filter"):
                 values = FoundValues.of(self.views, self.postfilter.columns, self.columns.added)

@@ -14,15 +14,14 @@ from glaive.kernels.graph_search import (
     MAX_CAPACITY,
     AllowedBits,
     CodeQuery,
+    CodeRows,
     Comparison,
     GraphLevel,
     GraphLevels,
     Nearest,
-    NodeCodes,
     ReachedNodes,
     RowPlaces,
     ScannedPartition,
-    _check,
     _check_query,
     _is_plain,
 )
@@ -49,25 +48,26 @@ def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) ->
 def search_graph(
     levels: GraphLevels,
     entry: int,
-    nodes: NodeCodes,
+    rows: CodeRows,
+    query: CodeQuery,
     capacity: int,
     offset: float = 0,
-    factor: float = 1,
     places: RowPlaces | None = None,
     wanted: int = 0,
 ) -> ReachedNodes:
     """The nearest nodes that are found; none that is at no distance (NaN) from the query."""
-    count = _check(nodes)
-    right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
-    if not right:
+    width, kind = _check_query(query, capacity, len(query.query))
+    count = len(rows.codes)
+    good = rows.codes.shape[1] == width and rows.codes.dtype == kind and rows.scales is None
+    if not good or query.shift or (query.comparison == "tables") != (rows.terms is not None):
+        raise ValueError(f"{count} rows for {query.comparison}")
+    if not 0 <= entry < count < _MAX_NODES or not 1 <= capacity <= MAX_CAPACITY:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
-    if not levels.fits(count):
-        raise ValueError(f"levels of other nodes than these {count}")
-    comparison, _codes, _query, _terms = nodes
-    found, far = _search_numpy(levels.levels, entry, nodes, capacity)
+    levels.visited(count)
+    found, far = _search_numpy(levels.levels, entry, rows, query, capacity)
     with np.errstate(all="ignore"):
-        far = -far if comparison in _PRODUCTS else far
-        far = np.float32(offset) + far * np.float32(factor)
+        far = -far if query.comparison in _PRODUCTS else far
+        far = np.float32(offset) + far * np.float32(query.factor)
     if places is None or not (np.diff(far[: min(wanted, capacity) + 1]) > 0).all():
         return ReachedNodes(found, far)
     near = found[: min(wanted, capacity)]
@@ -76,13 +76,13 @@ def search_graph(
 
 
 def _search_numpy(
-    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
+    levels: Sequence[GraphLevel], entry: int, rows: CodeRows, query: CodeQuery, capacity: int
 ) -> tuple[NDArray[np.int32], Float32s]:
-    count = len(nodes.codes)
+    count = len(rows.codes)
     beam: list[tuple[np.float32, int]] = []
     for stamp, level in enumerate(reversed(levels), 1):
         room = capacity if stamp == len(levels) else 1
-        beam = [(_far(nodes, np.array([entry]))[0], entry)]
+        beam = [(_far(rows, query, np.array([entry]))[0], entry)]
         seen, expanded = {entry}, set()
         while waiting := [node for _, node in beam if node not in expanded]:
             expanded.add(waiting[0])
@@ -92,7 +92,8 @@ def _search_numpy(
             near = level.neighbors[level.offsets[row] : level.offsets[row + 1]].tolist()
             fresh = [node for node in dict.fromkeys(near) if node < count and node not in seen]
             seen.update(fresh)
-            for node, far in zip(fresh, _far(nodes, np.array(fresh, np.int64)), strict=True):
+            distances = _far(rows, query, np.array(fresh, np.int64))
+            for node, far in zip(fresh, distances, strict=True):
                 if np.isnan(far) or (len(beam) == room and beam[-1][0] <= far):
                     continue
                 beam = beam[: room - 1] if len(beam) == room else beam
@@ -104,15 +105,15 @@ def _search_numpy(
     return found, np.array([far for far, _ in beam], np.float32)
 
 
-def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
+def _far(rows: CodeRows, query: CodeQuery, chosen: Int64s) -> Float32s:
     """Distances of nodes from the query, up to a constant: nodes are ordered by them."""
-    compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
-    if nodes.comparison in _PRODUCTS:
+    compared = compare(query.comparison, rows.codes[chosen], query.query[0])
+    if query.comparison in _PRODUCTS:
         return -compared
-    if nodes.terms is None:
+    if rows.terms is None:
         return compared
     with np.errstate(all="ignore"):
-        return nodes.terms[chosen] + compared
+        return rows.terms[chosen] + compared
 
 
 def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:

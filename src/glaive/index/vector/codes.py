@@ -38,7 +38,6 @@ from glaive.kernels.graph_search import (
     CodeQuery,
     CodeRows,
     Comparison,
-    NodeCodes,
     code_blocks,
     encode_numbers,
     join_tables,
@@ -59,6 +58,9 @@ class Codes(ABC):
 
     are_vectors: ClassVar[bool] = False
     """The codes are the vectors themselves: distances are exact."""
+
+    are_residuals: ClassVar[bool] = False
+    """Comparisons need the distances of the centroids."""
 
     @abstractmethod
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
@@ -93,15 +95,8 @@ class Codes(ABC):
             Rows within the partition.
         """
 
-    def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
-        """Return how a graph compares the nodes of a partition with the first query.
-
-        ``None`` if a graph cannot.
-        """
-        return None
-
     def scanned(self, codes: Any, *, has_graph: bool = False) -> CodeRows | None:
-        """Return the codes of a partition for a scan of several partitions.
+        """Return the codes of a partition for its graph, and for a scan of several partitions.
 
         ``None`` if only :meth:`distances` compares the codes. A partition with a graph is rarely
         scanned: its codes stay in memory once.
@@ -109,7 +104,7 @@ class Codes(ABC):
         return None
 
     def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:
-        """Return the queries for a scan of several partitions, or ``None`` as :meth:`scanned`."""
+        """Return the queries for :meth:`scanned`, or ``None`` as :meth:`scanned`."""
         return None
 
     def starts(self, prepared: PreparedQuery, centroid_distances: Float32s) -> Float32s:
@@ -222,13 +217,6 @@ class PlainCodes(Codes):
         values = codes.values[at.start * width : at.stop * width]
         return VectorBlock(values, width, codes.element)
 
-    def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
-        """See :meth:`Codes.nodes`; only for vectors of ``float32``."""
-        if codes.element != "float32":
-            return None
-        comparison: Comparison = "squared" if self._metric == "l2" else "product"
-        return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
-
     def scanned(self, codes: VectorBlock, *, has_graph: bool = False) -> CodeRows | None:
         """See :meth:`Codes.scanned`; only for vectors of ``float32``."""
         return CodeRows(codes.matrix) if codes.element == "float32" else None
@@ -292,12 +280,6 @@ class ScalarCodes(Codes):
         if self._step * _LEVELS > _LARGEST:  # the span exceeds float32
             vectors = (codes[at] * float(self._step) + self._start).astype(np.float32)
         return VectorBlock(vectors.reshape(-1), codes.shape[1], "float32")
-
-    def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
-        """See :meth:`Codes.nodes`; compares bytes."""
-        if self._dot:
-            return NodeCodes("bytes", codes, prepared.numbers[0])
-        return NodeCodes("gap", codes, prepared.octets[0])
 
     def scanned(self, codes: UInt8s, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
@@ -384,6 +366,8 @@ class ProductCodes(Codes):
         The codebook is damaged, or has a wrong dimension.
     """
 
+    are_residuals: ClassVar[bool] = True
+
     def __init__(
         self, rows: PartitionRows, metric: Metric, centroids: Float32s, book: Float32s, where: str
     ) -> None:
@@ -437,10 +421,6 @@ class ProductCodes(Codes):
         if not self._dot:
             vectors += self._centroids[number] + self._center
         return VectorBlock(vectors.reshape(-1), vectors.shape[1], "float32")
-
-    def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
-        """See :meth:`Codes.nodes`; looks distances up in tables."""
-        return NodeCodes("tables", codes.codes, prepared[0], codes.terms)
 
     def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
@@ -497,6 +477,8 @@ class RabitCodes(Codes):
     CorruptFileError
         The description, the rotation and the columns contradict each other.
     """
+
+    are_residuals: ClassVar[bool] = True
 
     def __init__(self, storage: Storage, metric: Metric, centroids: Float32s) -> None:
         self._storage = storage

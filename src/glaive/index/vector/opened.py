@@ -57,6 +57,7 @@ from glaive.kernels.distances import (
 from glaive.kernels.graph_search import (
     MAX_CAPACITY,
     MAX_WIDTH,
+    CodeQuery,
     CodeRows,
     ReachedNodes,
     RowPlaces,
@@ -210,6 +211,8 @@ class OpenedVectorIndex(OpenedIndex):
         self._vectors = VectorBlock(centroids.reshape(-1), self.dimension, element)
         filled = np.flatnonzero(np.diff(partitions.bounds))
         self._filled = filled if len(filled) < len(centroids) else None
+        single = len(filled) == len(centroids) == 1 and not codes.are_residuals
+        self._only = Ranking(filled[None], np.zeros((1, 1), np.float32)) if single else None
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
@@ -253,13 +256,16 @@ class OpenedVectorIndex(OpenedIndex):
         """Return the ``count`` partitions nearest to each query; skip empty partitions.
 
         Where codes encode residuals, distances are squared lengths of residuals. Equal distances
-        are ordered by partition number; NaN comes last.
+        are ordered by partition number; NaN comes last. The distance of the only partition of other
+        codes may be 0.
 
         Parameters
         ----------
         queries
             Result of :meth:`queries`.
         """
+        if self._only is not None and len(queries) == 1:
+            return self._only
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
         return rank_vectors(self._vectors, queries, metric, count, self._filled)
 
@@ -304,9 +310,9 @@ class OpenedVectorIndex(OpenedIndex):
 
     def nearest(
         self,
-        prepared: PreparedQuery,
+        query: CodeQuery,
         partition: LoadedPartition,
-        scale: tuple[float, float],
+        start: float,
         capacity: int,
         places: RowPlaces | None,
         wanted: int,
@@ -317,20 +323,19 @@ class OpenedVectorIndex(OpenedIndex):
 
         Parameters
         ----------
-        scale
-            Offset and factor of distances.
+        query, start
+            The query, and the offset of distances.
         capacity
             Maximum rows that the search keeps and returns.
         places, wanted
             As for :func:`search_graph`.
         """
-        graph = partition.graph
-        if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
+        graph, rows = partition.graph, partition.scanned
+        if graph is None or rows is None or rows.scales is not None:
             return None
-        nodes = self.codes.nodes(prepared, partition.codes)
-        if nodes is None:
+        if capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
             return None
-        return search_graph(graph.levels, graph.entry, nodes, capacity, *scale, places, wanted)
+        return search_graph(graph.levels, graph.entry, rows, query, capacity, start, places, wanted)
 
     def prewarm(self) -> int:
         """Read all partitions into the cache, and return the bytes of the index in memory."""

@@ -486,12 +486,13 @@ def search_codes(
 @kernel_with_sums
 def search_graph(
     levels: int, level_count: int, nodes: int, entry: int, visited: int, stamp: int, kind: int,
-    codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
-    fresh: int, offset: float, factor: float, places: int, wanted: int, placed: int,
+    codes: int, width: int, query: int, capacity: int, distances: int, found: int, fresh: int,
+    offset: float, factor: float, places: int, wanted: int, placed: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry; return how many.
 
-    ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
+    ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first;
+    ``codes`` has the addresses of codes and terms.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
     ``visited`` has a byte below ``stamp`` for each node. Each level uses a stamp, from ``stamp``
     on. A distance is ``offset`` plus ``factor`` times the result of a comparison. The search skips
@@ -507,8 +508,9 @@ def search_graph(
         count = search_codes(
             offsets=load_i64(level), neighbors=load_i64(level + 8), rows=load_i64(level + 16),
             row_of=load_i64(level + 24), nodes=nodes, entry=entry, stamp=stamp + number,
-            visited=visited, kind=kind, codes=codes, width=width, query=query, terms=terms,
-            capacity=room, distances=distances, found=found, fresh=fresh,
+            visited=visited, kind=kind, codes=load_i64(codes), width=width, query=query,
+            terms=load_i64(codes + 8), capacity=room, distances=distances, found=found,
+            fresh=fresh,
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     if math.isnan(load_f32(distances + (count - 1) * 4)):

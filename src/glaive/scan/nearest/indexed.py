@@ -32,6 +32,7 @@ from glaive.kernels.distances import (
 )
 from glaive.kernels.graph_search import (
     AllowedBits,
+    CodeQuery,
     PartitionTable,
     RowPlaces,
     ScannedNumbers,
@@ -184,7 +185,8 @@ def effort_of(
     if options.maximum_nprobes is not None:
         max_partitions = min(max_partitions, options.maximum_nprobes)
     min_partitions = min(max_partitions, options.minimum_nprobes or 1)
-    if options.minimum_nprobes is not None and options.minimum_nprobes == options.maximum_nprobes:
+    fixed = options.minimum_nprobes is not None
+    if partitions == 1 or (fixed and options.minimum_nprobes == options.maximum_nprobes):
         return Effort(min_partitions, max_partitions, is_fixed=True)
     usual = _usual(count, ranked, metric, partitions)
     effort = 0.5 if options.search_effort is None else options.search_effort
@@ -284,8 +286,6 @@ class IndexSearch:
         Rows wanted for each query.
     allowed
         The rows to search; ``None`` for all.
-    applies_range
-        Whether to drop rows whose distances by codes are out of range.
     """
 
     indices: SnapshotIndices
@@ -294,15 +294,12 @@ class IndexSearch:
     options: NearestOptions
     candidates: int
     allowed: AllowedRows | None
-    applies_range: bool
     meter: Meter
 
     def find(self) -> Found:
         """Return the nearest rows of all segments, with distances by codes."""
         matrix = self.query.queries.matrix
-        limits = np.empty(len(matrix), np.float32)
-        limits.fill(self.query.limit if self.applies_range else np.inf)
-        top = TopRows(self.candidates, limits)
+        top = TopRows(self.candidates, self.query.limits(len(matrix)))
         several = max(1, min(_MAX_QUERIES, _MAX_FOUND // self.candidates))
         for searched in self.segments:
             for first in range(0, len(matrix), several):
@@ -314,7 +311,7 @@ class IndexSearch:
     ) -> None:
         """Add the nearest rows of a segment for some queries; ``first`` is their first number."""
         opened, count = searched.opened, self.query.count
-        partitions = len(opened.partitions)
+        partitions = len(opened.centroids)
         effort = effort_of(self.options, count, None, opened.metric, partitions)
         queries = opened.queries(matrix)
         wanted = effort.first if effort.is_fixed else max(effort.first, NEIGHBOURS)
@@ -328,9 +325,9 @@ class IndexSearch:
             most = max([each.first for each in efforts])
             if numbers.shape[1] < most:
                 numbers, distances = opened.ranked(queries, most)
-        counts = [min(each.first, numbers.shape[1]) for each in efforts]
         found, has_graphs = None, opened.has_graphs
         if not has_graphs:
+            counts = [min(each.first, numbers.shape[1]) for each in efforts]
             prepared = opened.codes.prepare(queries)
             found = self._scan(searched, prepared, numbers, distances, counts, first, top)
         for at, effort in enumerate(efforts):
@@ -396,9 +393,8 @@ class IndexSearch:
             table, numbers, codes.starts(prepared, centroid_distances),
             codes.weights(centroid_distances), counts,
         )  # fmt: skip
-        low = self.query.low if self.applies_range else None
         near = scan_table(
-            scanned, code_query, self.candidates, low=-np.inf if low is None else low,
+            scanned, code_query, self.candidates, low=self.query.low,
             high=top.limits[first : first + len(counts)].tolist(), allowed=allowed,
         )  # fmt: skip
         if near is None:
@@ -445,15 +441,13 @@ class IndexSearch:
         codes = opened.codes
         code_query = codes.code_query(prepared)
         (starts,) = codes.starts(prepared, centroid_distances).tolist()
-        (weights,) = codes.weights(centroid_distances).tolist()
         allowed = None if self.allowed is None else self.allowed.bits
-        others: list[ScannedPartition] = []
+        others: dict[int, ScannedPartition] = {}
         compared: list[_Compared] = []
-        for (loaded, places), start, weight in zip(partitions, starts, weights, strict=True):
-            reached = None
+        for at, (loaded, places) in enumerate(partitions):
+            reached, start = None, starts[at]
             if loaded.graph is not None and code_query is not None:
-                scale = start, code_query.factor
-                reached = self._reached(opened, prepared, loaded, scale, places)
+                reached = self._reached(opened, code_query, loaded, start, places)
             if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None:
@@ -461,24 +455,24 @@ class IndexSearch:
                 if allowed is None and self.allowed is not None:
                     kept = self._kept(places)
                     searchable = RowPlaces(places.fragment, places.row, places.key, kept)
-                others.append(ScannedPartition(loaded.scanned, searchable, start, weight))
+                others[at] = ScannedPartition(loaded.scanned, searchable, start)
             else:
                 kept = self._kept(places)
                 rows = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded)
                 compared.append(_Compared(places, self._searched(distances, kept), rows))
-        count = 0
-        limit = top.limits.item(number)
+        count, limit = 0, top.limits.item(number)
         if compared:
             count += sum([part.searched for part in compared])
             found = _ordered(compared, number, limit)
             in_order = found is not None
             top.add(found or self._nearest(compared, number, limit), in_order=in_order)
         if others and code_query is not None:
-            low = self.query.low if self.applies_range else None
+            (weights,) = codes.weights(centroid_distances).tolist()
+            parts = [other._replace(weight=weights[at]) for at, other in others.items()]
             near = scan_codes(
-                others, code_query.first(), self.candidates, low=-np.inf if low is None else low,
-                high=limit, allowed=allowed,
+                parts, code_query.first(), self.candidates, low=self.query.low, high=limit,
+                allowed=allowed,
             )  # fmt: skip
             query = _all(number, len(near.key))
             top.add(Found(query, *near[:4]), in_order=True)
@@ -488,32 +482,34 @@ class IndexSearch:
     def _reached(
         self,
         opened: OpenedVectorIndex,
-        prepared: PreparedQuery,
+        query: CodeQuery,
         loaded: LoadedPartition,
-        scale: tuple[float, float],
+        start: float,
         located: RowPlaces,
     ) -> _Compared | None:
         """Return rows that the graph of a partition finds; ``None`` if they are too few."""
-        share = 1.0
-        if self.allowed is not None or located.live is not None:
-            some = np.arange(0, len(located), max(1, len(located) // _SAMPLE_ROWS))
+        share, candidates, count = 1.0, self.candidates, located.count
+        restricted = self.allowed is not None or located.live is not None
+        if restricted:
+            some = np.arange(0, count, max(1, count // _SAMPLE_ROWS))
             kept = self._kept(located, some)
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
-        if not share:
-            return None
+            if not share:
+                return None
         # The graph also finds rows outside the search, so find more.
-        capacity = ceil(self._capacity / share)
-        found = opened.nearest(prepared, loaded, scale, capacity, located, self.candidates)
+        wanted = max(self.options.ef or candidates + candidates // 2, candidates, _MIN_CAPACITY)
+        found = opened.nearest(query, loaded, start, ceil(wanted / share), located, candidates)
         if found is None:
             return None
         nodes, distances, placed = found
-        kept = self._kept(located, nodes)
-        if kept is not None and np.count_nonzero(kept) < min(self.candidates, len(nodes)):
-            return None
-        if kept is not None or (self.applies_range and self.query.low is not None):
-            placed = None
-        count = int(share * len(loaded.rows))
-        return _Compared(located, self._searched(distances, kept), count, nodes, placed)
+        kept = self._kept(located, nodes) if restricted else None
+        if kept is not None:
+            if np.count_nonzero(kept) < min(candidates, len(nodes)):
+                return None
+            distances, placed = self._searched(distances, kept), None
+        elif self.query.low is not None:
+            distances, placed = self.query.in_range(distances), None
+        return _Compared(located, distances, int(share * count), nodes, placed)
 
     def _kept(
         self, located: RowPlaces, rows: NDArray[np.signedinteger] | None = None
@@ -532,13 +528,7 @@ class IndexSearch:
         """Return the distances of searched rows in range, and NaN for other rows."""
         if kept is not None:
             distances[~kept] = np.nan
-        return self.query.in_range(distances) if self.applies_range else distances
-
-    @property
-    def _capacity(self) -> int:
-        """Number of rows that searches in graphs keep."""
-        minimum = self.options.ef or self.candidates + self.candidates // 2
-        return max(self.candidates, minimum, _MIN_CAPACITY)
+        return self.query.in_range(distances)
 
     def _partitions(
         self, searched: SearchedSegment, numbers: list[int]
@@ -549,21 +539,13 @@ class IndexSearch:
         for number in numbers:
             if number not in known:
                 name, version = self.indices.name_of(segment), self.indices.version
-                pair = (*name, opened.key(number)), (version, segment.stated, number)
-                known[number] = pair
+                known[number] = (*name, opened.key(number)), (version, segment.stated, number)
         keys: Iterator[Hashable] = chain.from_iterable(map(known.__getitem__, numbers))
         found: list[Any] = self.indices.snapshot.session.index_cache.get_all(keys)
-        loaded, places = found[::2], found[1::2]
-        if None in found:
-            loaded = [
-                _load(opened, number) if one is None else one
-                for number, one in zip(numbers, loaded, strict=True)
-            ]
-            places = [
-                self._located(segment, one) if place is None else place
-                for one, place in zip(loaded, places, strict=True)
-            ]
-        pairs = list(zip(loaded, places, strict=True))
+        pairs = []
+        for number, one, places in zip(numbers, found[::2], found[1::2], strict=True):
+            loaded = _load(opened, number) if one is None else one
+            pairs.append((loaded, self._located(segment, loaded) if places is None else places))
         if not opened.has_graphs:
             self._keep_in_table(searched, pairs)
         return pairs
@@ -605,8 +587,8 @@ def _ordered(compared: list[_Compared], number: int, limit: float) -> Found | No
 
 def _all(number: int, count: int) -> NDArray[np.int32]:
     """Return the number of a query for each of ``count`` rows."""
-    if not number:
-        return _FIRST[:count] if count <= len(_FIRST) else np.zeros(count, np.int32)
+    if not number and count <= len(_FIRST):
+        return _FIRST[:count]
     return np.full(count, number, np.int32)
 
 

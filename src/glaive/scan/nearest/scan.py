@@ -493,7 +493,6 @@ class NearestScan(RankedScan):
             options=self.nearest,
             candidates=self._candidates,
             allowed=allowed,
-            applies_range=not several,
             meter=meter,
         )
         found = search.find()
@@ -525,13 +524,18 @@ class NearestScan(RankedScan):
 
     @property
     def _by_codes(self) -> VectorQuery:
-        """The query for an index; an index with codes uses twice the cosine distance."""
+        """The query for an index, whose distances are of single vectors.
+
+        An index with codes uses twice the cosine distance.
+        """
         query, segments = self.query, () if self.index is None else self.index.segments
-        exact = {one.opened.codes.are_vectors for one in segments}
-        if not self._rescores or exact == {True}:
+        if (query.low is None and query.high is None) or not self._rescores:
+            return query
+        exact, several = {one.opened.codes.are_vectors for one in segments}, query.kind.several
+        if exact == {True} and not several:
             return query
         # Rows that are too far by codes may be near enough: only drop rows that are too near.
-        low = query.low
+        low = None if several else query.low
         if low is not None and query.metric == "cosine":
             low = None if True in exact else 2 * low
         return replace(query, low=low, high=None)

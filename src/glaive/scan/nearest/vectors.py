@@ -235,6 +235,8 @@ class TopRows:
             self.limits[0] = min(self.limits[0], kept.distance[-1])
 
 
+_INFINITE: Final = np.float32(np.inf)
+
 _ELEMENTS: Final[dict[pa.DataType, Element]] = {
     pa.float16(): "float16",
     pa.float32(): "float32",
@@ -442,18 +444,17 @@ class VectorQuery:
         """Number of queries that are answered separately."""
         return 1 if self.kind.several else self.queries.count
 
-    @property
-    def limit(self) -> float:
-        """The greatest distance that rows may have."""
-        if self.high is None:
-            return float("inf")
-        return float(np.nextafter(np.float32(self.high), np.float32(-np.inf)))
+    def limits(self, queries: int) -> Float32s:
+        """Return the greatest distance that rows may have, for each of some queries."""
+        limits = np.empty(queries, np.float32)
+        limits.fill(
+            np.inf if self.high is None else np.nextafter(np.float32(self.high), -_INFINITE)
+        )
+        return limits
 
     def top(self) -> TopRows:
         """Return a collector of found rows."""
-        limits = np.empty(self.answers, np.float32)
-        limits.fill(self.limit)
-        return TopRows(self.count, limits)
+        return TopRows(self.count, self.limits(self.answers))
 
     def in_range(self, distances: Float32s) -> Float32s:
         """Replace distances below the range by NaN."""
