@@ -334,10 +334,6 @@ _MATCHED, _SKIPPED, _SQL = 0, 1, 3
 """Effect of a null among the values of ``is_in``: it matches nulls, is skipped, or is unknown."""
 
 
-def _cast(nodes: list[Node], options: Options) -> Node:
-    return tree.Cast(nodes[0], options["to_type"])
-
-
 def _null(nodes: list[Node], options: Options) -> Node:
     null = tree.IsNull(nodes[0])
     nan_is_null = options.get("nan_is_null")  # options may be absent
@@ -374,7 +370,7 @@ def _regex(nodes: list[Node], options: Options) -> Node:
 
 _WITH_OPTIONS: dict[str, Callable[[list[Node], Options], Node]] = {
     "is_in": _in,
-    "cast": _cast,
+    "cast": lambda nodes, options: tree.Cast(nodes[0], options["to_type"]),
     "is_null": _null,
     "match_like": _like("", "", plain=False),
     "match_substring": _like("%", "%"),

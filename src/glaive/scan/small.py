@@ -31,15 +31,9 @@ from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
 from glaive.file.protocol import BoundColumn, in_proportion
 from glaive.file.v2.reader import PagedColumns
-from glaive.file.v2.small_files import (
-    BULK_VERSIONS,
-    MAX_BYTES,
-    BulkReadError,
-    SmallBatch,
-    suits_bulk_reads,
-)
+from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, SmallBatch, suits_bulk_reads
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import Fragment, SingleFile
+from glaive.format.fragment import LEGACY, Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
 from glaive.io.pool import gather
@@ -86,9 +80,7 @@ def small_file(
     The format must allow to keep its columns.
     """
     file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
-    if file is None or file.layout[0] not in BULK_VERSIONS:
-        return None
-    return file
+    return None if file is None or file.layout[0] == LEGACY else file
 
 
 def _should_read_whole(source: BoundProjection, file: SingleFile) -> bool:

@@ -504,7 +504,7 @@ class TextSearch:
             found = hits if found is None else _sum_of_both(found, hits)
         should = [self._rows(part) for part in query.should]
         if found is None:
-            found = _summed(should)
+            found = _grouped(should, np.add)
         else:
             for hits in should:
                 found = _raised(found, hits)
@@ -720,10 +720,6 @@ def _grouped(parts: Sequence[Hits], combine: Any) -> Hits:
 def _best_of(parts: Sequence[Hits]) -> Hits:
     """Return each row with the best of its scores."""
     return parts[0] if len(parts) == 1 else _grouped(parts, np.maximum)
-
-
-def _summed(parts: Sequence[Hits]) -> Hits:
-    return _grouped(parts, np.add)
 
 
 def _sum_of_both(first: Hits, second: Hits) -> Hits:

@@ -476,7 +476,7 @@ def sample_of(
     if not found:
         raise TrainingError(f"column {column!r} has no vector to train with")
     vectors = torch.cat(found).to(device)
-    return vectors[_finite(vectors)] if filter_nan else vectors
+    return vectors[vectors.isfinite().all(dim=1)] if filter_nan else vectors
 
 
 def rows_of(
@@ -619,10 +619,6 @@ def _is_present(dataset: LanceDataset, column: str) -> str:
     """Return a filter for rows with a vector."""
     fields = dataset.lance_schema.find(column)
     return ".".join(quoted_name(field.name) for field in fields) + " is not null"
-
-
-def _finite(vectors: Any) -> Any:
-    return vectors.isfinite().all(dim=1)
 
 
 def _tensor(column: Any) -> Any:

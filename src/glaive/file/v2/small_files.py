@@ -57,9 +57,6 @@ MAX_BYTES = 64 * 1024
 """Bytes of a file that counts as small."""
 
 _PROFILES = [profile for profile in PROFILES.values() if isinstance(profile, FormatProfile)]
-BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
-"""Format versions of files that are read in bulk."""
-
 _ARRAYS, _LAYOUTS = (
     frozenset(
         numbers

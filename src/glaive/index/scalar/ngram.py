@@ -213,12 +213,9 @@ class OpenedNGram(ScalarIndex):
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows that contain all trigrams; one read, of their sets."""
-        unknown = self._nulls() if nulls else None
+        unknown = self._with_all(np.array([NULL_TOKEN], np.uint32)) if nulls else None
         found = [self._with_all(tokens) for tokens in _wanted(query)]
         return Candidates(RowSet.union(found), unknown, exact=False)
-
-    def _nulls(self) -> RowSet:
-        return self._with_all(np.array([NULL_TOKEN], np.uint32))
 
     def _with_all(self, tokens: UInt32s) -> RowSet:
         at = np.searchsorted(self._tokens, tokens)
