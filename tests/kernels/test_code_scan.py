@@ -18,7 +18,6 @@ from glaive.kernels.graph_search import (
     CodeRows,
     PartitionTable,
     RowPlaces,
-    ScannedNumbers,
     ScannedPartition,
     code_blocks,
     join_tables,
@@ -212,9 +211,7 @@ def test_a_table_answers_only_for_partitions_in_memory() -> None:
 
     def search(*numbers: int) -> Any:
         one, count = np.ones((1, len(numbers)), np.float32), [len(numbers)]
-        return scan_table(
-            ScannedNumbers(table, np.array([numbers]), one, one, count), query, 2, high=[9e9]
-        )
+        return scan_table(table, np.array([numbers]), one, one, count, query, 2, high=[9e9])
 
     assert search(1).distance.tolist() == [2, 14]
     assert [search(*numbers) for numbers in ((0,), (1, 2), (3,), (-1,))] == [None] * 4
@@ -266,9 +263,7 @@ def test_several_queries_find_what_each_alone_finds(comparison: str, count: int)
     batch = queries[0]._replace(
         query=np.stack([one.query for one in queries]), shift=[0.0, 1, 2, 3]
     )
-    found = scan_table(
-        ScannedNumbers(table, numbers, offsets, weights, counts), batch, count, high=high
-    )
+    found = scan_table(table, numbers, offsets, weights, counts, batch, count, high=high)
     alone = [
         scan_codes(
             [
@@ -297,7 +292,7 @@ ONE = RowPlaces(NUMBERS[:1], NUMBERS[:1], PLACES.key[:1])
 GAP = CodeQuery("gap", np.zeros(3, np.uint8))
 GAPS = GAP._replace(query=GAP.query[None])
 FLOATS = np.zeros((1, 2), np.float32)
-SCANNED = ScannedNumbers(PartitionTable.of(2), NUMBERS[None], FLOATS, FLOATS, [1])
+SCANNED = PartitionTable.of(2), NUMBERS[None]
 
 
 @pytest.mark.parametrize(
@@ -313,10 +308,10 @@ SCANNED = ScannedNumbers(PartitionTable.of(2), NUMBERS[None], FLOATS, FLOATS, [1
         lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
         lambda: AllowedBits(NUMBERS[:1] - 1, NUMBERS[:1], np.zeros(1, np.uint8)),
         lambda: PartitionTable.of(1).joined({0: (ROWS, ONE)}, 0),
-        lambda: scan_table(SCANNED._replace(offsets=FLOATS[:, :1]), GAPS, 1, high=[1]),
-        lambda: scan_table(SCANNED._replace(weights=FLOATS[:, :1]), GAPS, 1, high=[1]),
-        lambda: scan_table(SCANNED._replace(counts=[1, 1]), GAPS, 1, high=[1]),
-        lambda: scan_table(SCANNED, GAP, 1, high=[1]),
+        lambda: scan_table(*SCANNED, FLOATS[:, :1], FLOATS, [1], GAPS, 1, high=[1]),
+        lambda: scan_table(*SCANNED, FLOATS, FLOATS[:, :1], [1], GAPS, 1, high=[1]),
+        lambda: scan_table(*SCANNED, FLOATS, FLOATS, [1, 1], GAPS, 1, high=[1]),
+        lambda: scan_table(*SCANNED, FLOATS, FLOATS, [1], GAP, 1, high=[1]),
         lambda: join_tables(np.zeros((3, 16), np.float32)),
         lambda: scan_codes([ScannedPartition(ROWS, PLACES, 0)], GAP, 0),
         lambda: scan_codes([ScannedPartition(ROWS, ONE, 0)], GAP, 1),

@@ -144,18 +144,19 @@ class GraphLevels:
     Raises
     ------
     ValueError
-        ``levels`` is empty, or too long.
+        ``levels`` is empty or too long, or the levels have different nodes.
     """
 
     levels: Sequence[GraphLevel]
-    _sizes: frozenset[int] = field(init=False, repr=False)
+    count: int | None = field(init=False)
+    """Number of nodes, if a level says it."""
     _visited: list[tuple[UInt8s, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.levels) <= _MAX_LEVELS:
-            raise ValueError(f"{len(self.levels)} levels of nodes")
-        sizes = frozenset(len(one.row_of) for one in self.levels if one.row_of is not None)
-        object.__setattr__(self, "_sizes", sizes)
+        counts = {len(one.row_of) for one in self.levels if one.row_of is not None}
+        if not 1 <= len(self.levels) <= _MAX_LEVELS or len(counts) > 1:
+            raise ValueError(f"{len(self.levels)} levels of {counts} nodes")
+        object.__setattr__(self, "count", counts.pop() if counts else None)
         object.__setattr__(self, "_visited", [])
 
     @kept_address
@@ -180,8 +181,8 @@ class GraphLevels:
         ValueError
             The levels are for another number of nodes.
         """
-        if self._sizes and self._sizes != {nodes}:
-            raise ValueError(f"levels of {sorted(self._sizes)} nodes instead of {nodes}")
+        if self.count not in (None, nodes):
+            raise ValueError(f"levels of {self.count} nodes instead of {nodes}")
         # Take the bytes that an earlier search left, unless another thread has them: clearing
         # them may take longer than a search.
         flags, stamp = self._visited.pop() if self._visited else (np.zeros(nodes, np.uint8), 1)
@@ -625,26 +626,6 @@ class PartitionTable:
         return type(self)(records, {**self.parts, **parts}, self.nbytes + nbytes)
 
 
-class ScannedNumbers(NamedTuple):
-    """Partitions of a table to compare with queries.
-
-    Parameters
-    ----------
-    table
-        The table.
-    numbers, offsets, weights
-        Numbers of the partitions, their offsets and weights, of shape ``(queries, partitions)``.
-    counts
-        The number of partitions of each query, the first of its line.
-    """
-
-    table: PartitionTable
-    numbers: Int64s
-    offsets: Float32s
-    weights: Float32s
-    counts: list[int]
-
-
 def scan_codes(
     partitions: Sequence[ScannedPartition],
     query: CodeQuery,
@@ -672,16 +653,18 @@ def scan_codes(
     offsets, weights = numbers.transpose(2, 0, 1).copy()
     every = np.arange(len(parts))[None], offsets, weights, [len(parts)]
     query = query._replace(query=query.query[None])
-    found = scan_table(
-        ScannedNumbers(table, *every), query, count, low=low, high=[high], allowed=allowed
-    )
+    found = scan_table(table, *every, query, count, low=low, high=[high], allowed=allowed)
     if found is None:
         raise ValueError("a partition is missing")
     return found
 
 
 def scan_table(
-    scanned: ScannedNumbers,
+    table: PartitionTable,
+    numbers: Int64s,
+    offsets: Float32s,
+    weights: Float32s,
+    counts: list[int],
     query: CodeQuery,
     count: int,
     *,
@@ -695,12 +678,15 @@ def scan_table(
 
     Parameters
     ----------
+    numbers, offsets, weights
+        Numbers of the partitions, their offsets and weights, of shape ``(queries, partitions)``.
+    counts
+        The number of partitions of each query, the first of its line.
     query
         One or several queries, with the dimension of several.
     high
         Greatest distance of rows to return for each query.
     """
-    table, numbers, offsets, weights, counts = scanned
     several, most = shape = numbers.shape
     width, kind = _check_query(query, count, several)
     good = numbers.flags.c_contiguous and offsets.flags.c_contiguous and weights.flags.c_contiguous

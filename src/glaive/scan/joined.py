@@ -179,15 +179,10 @@ class JoinedFragments:
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
 
-    def prepare(self, numbers: Int64s) -> bool:
-        """Have the system read the parts of cold files that some rows need.
+    def is_resident(self) -> bool:
+        """Return whether a sample of the files is in memory.
 
         glaive checks all files at most once in 10 ms; of a thousand fragments, once in ten seconds.
-
-        Returns
-        -------
-        bool
-            Whether these parts are known, or a sample of the files is in memory.
 
         Raises
         ------
@@ -203,15 +198,24 @@ class JoinedFragments:
             return True
         every = list(self.fragments.values())
         if any(fragment.is_cold() for fragment in every[:: -(-len(every) // _RESIDENCY_SAMPLE)]):
-            if None in self.columns:
-                return False
-            columns = [column for column in self.columns if column is not None]
-            done = prefetch_rows([p for c in columns for p in c.physical_pages()], numbers)
-            # If the rows are in memory, only unused parts of the files are cold.
-            if not done.is_complete or done.was_needed:
-                return done.is_complete
+            return False
         self._resident_until = now + self._check_seconds(_RESIDENT_SECONDS)
         return True
+
+    def prepare(self, numbers: Int64s) -> bool:
+        """Have the system read the parts of cold files that some rows need.
+
+        Return whether these parts are known, or :meth:`is_resident`.
+        """
+        if self.is_resident():
+            return True
+        if None in self.columns:
+            return False
+        columns = [column for column in self.columns if column is not None]
+        done = prefetch_rows([p for c in columns for p in c.physical_pages()], numbers)
+        if not done.was_needed and done.is_complete:  # only unused parts of the files are cold
+            self._resident_until = monotonic() + self._check_seconds(_RESIDENT_SECONDS)
+        return done.is_complete
 
     def _check_seconds(self, limit: float) -> float:
         """Return the seconds to the next check: ``limit`` with many fragments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from glaive.scan.options import ScanOptions
@@ -87,7 +88,7 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
             kept.clear()
         chosen = made.index
         closed = None if chosen is None else chosen.closed(SnapshotIndices.of(views.snapshot))
-        kept[key, vectors.ndim] = made.without_index(), closed
+        kept[key, vectors.ndim] = replace(made, index=None), closed  # the opened index may go
     return made
 
 

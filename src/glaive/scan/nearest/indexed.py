@@ -35,7 +35,6 @@ from glaive.kernels.graph_search import (
     CodeQuery,
     PartitionTable,
     RowPlaces,
-    ScannedNumbers,
     ScannedPartition,
     scan_codes,
     scan_table,
@@ -389,13 +388,11 @@ class IndexSearch:
         code_query = None if table is None else codes.code_query(prepared)
         if table is None or code_query is None:
             return None
-        scanned = ScannedNumbers(
-            table, numbers, codes.starts(prepared, centroid_distances),
-            codes.weights(centroid_distances), counts,
-        )  # fmt: skip
         near = scan_table(
-            scanned, code_query, self.candidates, low=self.query.low,
-            high=top.limits[first : first + len(counts)].tolist(), allowed=allowed,
+            table, numbers, codes.starts(prepared, centroid_distances),
+            codes.weights(centroid_distances), counts, code_query, self.candidates,
+            low=self.query.low, high=top.limits[first : first + len(counts)].tolist(),
+            allowed=allowed,
         )  # fmt: skip
         if near is None:
             return None
@@ -818,8 +815,11 @@ def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedV
         joined = source.joined(positions) if len(positions) == 1 else None
     if joined is None or joined.places is None or not joined.holds(fragment):
         return None
-    numbers = joined.numbers(fragment, row)
-    return joined.places if numbers is not None and joined.prepare(numbers) else None
+    if not joined.is_resident():
+        numbers = joined.numbers(fragment, row)
+        if numbers is None or not joined.prepare(numbers):
+            return None
+    return joined.places
 
 
 def _nearest_in_place(

@@ -399,12 +399,10 @@ class NearestScan(RankedScan):
             rest=_rest(views.snapshot, options, index),
         )  # fmt: skip
 
-    def without_index(self) -> NearestScan:
-        """Return the search for :meth:`with_vectors`; it releases the opened index."""
-        return replace(self, index=None)
-
     def with_vectors(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
         """Return the search for other query vectors: the same number, or for one query another.
+
+        The search may lack its index.
 
         Parameters
         ----------

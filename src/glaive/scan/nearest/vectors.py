@@ -111,13 +111,11 @@ class Found(NamedTuple):
 
     def added(self, name: str) -> pa.Array:
         """Return a column that the search adds."""
-        if name == DISTANCE:
-            return number_array(self.distance, pa.float32())
-        return number_array(self.query, pa.int32())
+        return number_array(self.distance if name == DISTANCE else self.query)
 
     def stored(self, name: str, _snapshot: Snapshot) -> pa.Array | None:
         """Return row ids, which are known."""
-        return number_array(self.key, pa.uint64()) if name == ROW_ID else None
+        return number_array(self.key) if name == ROW_ID else None
 
     def without_repeats(self) -> Found:
         """Return each row once, as found by the first query."""
