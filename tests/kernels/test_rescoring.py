@@ -15,7 +15,6 @@ from glaive.kernels.distances import (
     Metric,
     PlacedVectors,
     Queries,
-    Rescored,
     rescore_rows,
 )
 from glaive.types import as_buffer
@@ -47,7 +46,8 @@ def found_rows(random: Any, sizes: list[int]) -> FoundRows:
     fragment = random.integers(0, 2, count) * 2
     row = random.integers(0, np.array(ROWS)[fragment])
     key = random.permutation(count).astype(np.uint64)
-    return FoundRows(np.append(0, np.cumsum(sizes)), key, fragment, row)
+    query = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return FoundRows(query, np.zeros(count, np.float32), key, fragment, row)
 
 
 FLOATS = [element for element in ELEMENTS if element != "uint8"]
@@ -98,9 +98,9 @@ def test_distances_are_those_of_the_vectors_of_the_rows(tier: Any) -> None:
     far = np.square(matrix[number] - query).sum(axis=1)
     order = np.lexsort((found.key, far))
     with force_tier(tier):
-        near: Rescored = rescored(vectors, found, query, count=10)
+        near: FoundRows = rescored(vectors, found, query, count=10)
         low, high = float(far[order[5]]), float(far[order[20]])
-        between: Rescored = rescored(vectors, found, query, count=40, low=low, high=high)
+        between: FoundRows = rescored(vectors, found, query, count=40, low=low, high=high)
     assert near.key.tolist() == found.key[order[:10]].tolist()
     assert near.distance.tolist() == far[order[:10]].tolist()
     assert near.row.tolist() == found.row[order[:10]].tolist()
@@ -115,7 +115,13 @@ def test_distances_are_those_of_the_vectors_of_the_rows(tier: Any) -> None:
 def test_rows_that_have_no_place_are_not_measured(tier: Any, fragment: int, row: int) -> None:
     vectors, _ = placed("float32", np.random.default_rng(3))
     fragments, rows = np.array([0, fragment]), np.array([1, row])
-    found = FoundRows(np.array([0, 2]), np.arange(2, dtype=np.uint64), fragments, rows)
+    found = FoundRows(
+        np.zeros(2, np.int32),
+        np.zeros(2, np.float32),
+        np.arange(2, dtype=np.uint64),
+        fragments,
+        rows,
+    )
     with force_tier(tier):
         assert rescored(vectors, found, np.zeros(DIMENSION, np.float32), count=1) is None
 
@@ -127,15 +133,20 @@ def test_pages_that_leave_their_memory_are_not_read(tier: Any, start: int, end: 
     size = np.array([end])
     vectors = PlacedVectors(memory, np.array([start]), size, 8, np.zeros(1, np.int64), size)
     number = np.array([end - 1])
-    found = FoundRows(np.array([0, 1]), number.astype(np.uint64), np.zeros(1, np.int64), number)
+    fragment, none = np.zeros(1, np.int64), np.zeros(1, np.float32)
+    found = FoundRows(none.astype(np.int32), none, number.astype(np.uint64), fragment, number)
     with force_tier(tier):
         assert rescored(vectors, found, np.zeros(2, np.float32), count=1) is None
 
 
 NUMBER = np.zeros(1, np.int64)
 ONE = PlacedVectors(as_buffer(np.zeros(2, np.float32)), NUMBER, NUMBER + 1, 8, NUMBER, NUMBER + 1)
-FOUND = FoundRows(np.array([0, 1]), NUMBER.astype(np.uint64), NUMBER, NUMBER)
+FOUND = FoundRows(
+    NUMBER.astype(np.int32), NUMBER.astype(np.float32), NUMBER.astype(np.uint64), NUMBER, NUMBER
+)
 QUERY = np.zeros(2, np.float32)
+TWO, LIMITS = Queries(np.zeros((2, 2), np.float32)), np.zeros(2, np.float32)
+SECOND, BEFORE = (FOUND._replace(query=np.full(1, at, np.int32)) for at in (2, -1))
 
 
 @pytest.mark.parametrize(
@@ -147,10 +158,10 @@ QUERY = np.zeros(2, np.float32)
         lambda: rescored(ONE, FOUND, np.zeros(3, np.float32), count=1),
         lambda: rescored(ONE, FOUND, QUERY, count=0),
         lambda: rescored(ONE, FOUND._replace(row=FOUND.row[:0]), QUERY, count=1),
-        lambda: rescored(ONE, FOUND._replace(bounds=np.array([0, 2])), QUERY, count=1),
-        lambda: rescored(ONE, FOUND._replace(bounds=np.array([0, 2, 1])), QUERY, count=1),
+        lambda: rescore_rows(ONE, "float32", SECOND, TWO, "l2", LIMITS, 1),
+        lambda: rescore_rows(ONE, "float32", BEFORE, TWO, "l2", LIMITS, 1),
     ],
-    ids=["width", "pages", "type", "dimension", "count", "rows", "bounds", "more bounds"],
+    ids=["width", "pages", "type", "dimension", "count", "rows", "after", "before"],
 )
 def test_what_does_not_fit_is_refused(call: Any) -> None:
     with pytest.raises(ValueError, match=r"vectors|rows|numbers|bounds"):

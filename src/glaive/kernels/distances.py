@@ -438,26 +438,18 @@ class PlacedVectors:
 
 
 class FoundRows(NamedTuple):
-    """Rows that an index found, query by query.
+    """Rows with their distances from queries.
 
     Parameters
     ----------
-    bounds
-        ``int64``: the start of each query's rows, and the end of the last.
-    key, fragment, row
-        ``uint64`` and ``int64``: row id, position of the fragment, and physical row.
-    """
-
-    bounds: Int64s
-    key: UInt64s
-    fragment: Int64s
-    row: Int64s
-
-
-class Rescored(NamedTuple):
-    """The nearest rows of each query, nearest first; among equal distances the lowest key first.
-
-    ``query`` has the numbers of the queries.
+    query
+        ``int32``: number of the query.
+    distance
+        ``float32``; NaN is excluded.
+    key
+        ``uint64``: row id, which decides between equal distances.
+    fragment, row
+        ``int64``: position of the fragment in the list, and physical row.
     """
 
     query: NDArray[np.int32]
@@ -477,22 +469,29 @@ def rescore_rows(
     count: int,
     *,
     low: float = -np.inf,
-) -> Rescored | None:
+) -> FoundRows | None:
     """Measure rows, and keep the nearest; return ``None`` if the place of a row is missing.
+
+    The nearest row of each query comes first; among equal distances the lowest key.
 
     Parameters
     ----------
+    found
+        Rows, query by query; their distances are ignored.
     limits, low
         ``float32``: the greatest distance for each query, and the least for all.
     count
         Largest number of rows for each query.
     """
-    _check_rows(vectors, element, found, queries, metric, limits, count)
     total, several = len(found.key), len(limits)
+    bounds = np.array([0, total])
+    if several > 1:
+        bounds = np.searchsorted(found.query, np.arange(several + 1))
+    _check_rows(vectors, element, found, bounds, queries, metric, limits, count)
     capacity = min(count, total)
     if not total:
         empty = np.empty(0, np.int64)
-        return Rescored(
+        return FoundRows(
             empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
         )
     dimension, line = queries.matrix.shape[1], several * capacity
@@ -507,7 +506,7 @@ def rescore_rows(
     first_rows, row_counts, ends, starts, memory = vectors.located
     if not distances_loops.rescore_rows(
         fragments=address(found.fragment), rows=address(found.row), row_keys=address(found.key),
-        bounds=address(found.bounds), query_count=several, first_rows=first_rows,
+        bounds=address(bounds), query_count=several, first_rows=first_rows,
         row_counts=row_counts, fragment_count=len(vectors.rows), ends=ends, page_starts=starts,
         pages=len(vectors.ends), memory=memory, size=vectors.memory.size, width=vectors.width,
         dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=METRICS.index(metric),
@@ -524,19 +523,19 @@ def rescore_rows(
         size = places.item(3 * line)
         query = np.zeros(size, np.int32)
         key, fragment, row = made[:size], places[line : line + size], places[2 * line :][:size]
-        return Rescored(query, distances[:size], key, fragment, row)
+        return FoundRows(query, distances[:size], key, fragment, row)
     sizes = places[3 * line : 3 * line + several]
     kept = (np.arange(capacity) < sizes[:, None]).reshape(-1)
     query = np.repeat(np.arange(several, dtype=np.int32), sizes)
-    return Rescored(
+    return FoundRows(
         query, distances[:line][kept], made[:line][kept], places[line : 2 * line][kept],
         places[2 * line : 3 * line][kept],
     )  # fmt: skip
 
 
 def _check_rows(
-    vectors: PlacedVectors, element: Element, found: FoundRows, queries: Queries, metric: Metric,
-    limits: Float32s, count: int,
+    vectors: PlacedVectors, element: Element, found: FoundRows, bounds: Int64s, queries: Queries,
+    metric: Metric, limits: Float32s, count: int,
 ) -> None:  # fmt: skip
     matrix, total = queries.matrix, len(found.key)
     kind = ELEMENTS[element if element in ("float64", "uint8") else "float32"]
@@ -545,15 +544,12 @@ def _check_rows(
         raise ValueError(f"vectors of {vectors.width} bytes for queries {matrix.shape}")
     if (metric == "hamming") != (element == "uint8"):
         raise ValueError(f"distance {metric} of {element}")
-    for numbers, size in ((found.bounds, len(matrix) + 1), (found.fragment, total)):
+    for numbers, size in ((bounds, len(matrix) + 1), (found.fragment, total)):
         if not is_plain(numbers, np.int64, size):
             raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {size} rows")
     if not is_plain(found.row, np.int64, total) or not is_plain(found.key, np.uint64, total):
         raise ValueError(f"rows {found.row.shape} of {found.row.dtype} for {total} keys")
-    bounds = found.bounds
     if bounds.item(0) or bounds.item(-1) != total:
         raise ValueError(f"bounds {bounds.item(0)} to {bounds.item(-1)} of {total} rows")
-    if len(bounds) > 2 and (bounds[1:] < bounds[:-1]).any():
-        raise ValueError(f"{len(bounds)} bounds that descend")
     if not is_plain(limits, np.float32, len(matrix)) or count < 1:
         raise ValueError(f"{count} rows, {len(limits)} limits of {limits.dtype}")

@@ -19,7 +19,6 @@ from glaive.kernels.distances import (
     PlacedVectors,
     Queries,
     Ranking,
-    Rescored,
     VectorBlock,
     _check,
     _check_centroids,
@@ -111,13 +110,14 @@ def rescore_rows(
     count: int,
     *,
     low: float = -np.inf,
-) -> Rescored | None:
+) -> FoundRows | None:
     """Measure rows, and keep the nearest; None where one of them has no place."""
-    _check_rows(vectors, element, found, queries, metric, limits, count)
-    total, _several = len(found.key), len(limits)
+    total, several = len(found.key), len(limits)
+    bounds = np.searchsorted(found.query, np.arange(several + 1))
+    _check_rows(vectors, element, found, bounds, queries, metric, limits, count)
     if not total:
         empty = np.empty(0, np.int64)
-        return Rescored(
+        return FoundRows(
             empty.astype(np.int32), empty.astype(np.float32), empty.astype(np.uint64), empty, empty
         )
     return _rescored(vectors, element, found, queries, metric, limits, count, low)
@@ -126,7 +126,7 @@ def rescore_rows(
 def _rescored(
     vectors: PlacedVectors, element: Element, found: FoundRows, queries: Queries, metric: Metric,
     limits: Float32s, count: int, low: float,
-) -> Rescored | None:  # fmt: skip
+) -> FoundRows | None:  # fmt: skip
     """The reference implementation."""
     fragment, row, kind = found.fragment, found.row, ELEMENTS[element]
     if ((fragment < 0) | (fragment >= len(vectors.rows)) | (row < 0)).any():
@@ -149,15 +149,14 @@ def _rescored(
         (start + within * vectors.width)[:, None] + np.arange(vectors.width)
     ]
     block = VectorBlock(octets.reshape(-1).view(kind), queries.matrix.shape[1], element)
-    sizes = np.diff(found.bounds)
-    query = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    query = found.query
     far = measure_pairs(block, queries, metric, np.arange(len(query)), query)
     near = np.flatnonzero((far <= limits[query]) & (far >= np.float32(low)))
     order = near[np.lexsort((found.key[near], far[near], query[near]))]
     ordered = query[order]
     rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     order = order[rank < count]
-    return Rescored(query[order], far[order], found.key[order], fragment[order], row[order])
+    return FoundRows(query[order], far[order], found.key[order], fragment[order], row[order])
 
 
 def rank_vectors(

@@ -22,14 +22,7 @@ from glaive.index.row_sets import RowNumbers
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.io.cache import ByteCache
-from glaive.kernels.distances import (
-    ELEMENTS,
-    FoundRows,
-    Metric,
-    PlacedVectors,
-    measure_pairs,
-    rescore_rows,
-)
+from glaive.kernels.distances import ELEMENTS, Metric, PlacedVectors, measure_pairs, rescore_rows
 from glaive.kernels.graph_search import (
     AllowedBits,
     CodeQuery,
@@ -833,11 +826,5 @@ def _nearest_in_place(
     if finite:
         limits = np.minimum(limits, _GREATEST)
         low = max(low, -_GREATEST)
-    several = len(limits)
-    if several == 1:
-        bounds = np.array([0, found.size])
-    else:
-        bounds = np.searchsorted(found.query, np.arange(several + 1))
-    rows = FoundRows(bounds, found.key, found.fragment, found.row)
-    near = rescore_rows(placed, element, rows, queries, query.metric, limits, top.count, low=low)
+    near = rescore_rows(placed, element, found, queries, query.metric, limits, top.count, low=low)
     return None if near is None else Found(*near)

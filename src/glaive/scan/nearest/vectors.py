@@ -20,12 +20,20 @@ from glaive.arrow.blocks import flags_of, number_array
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.errors import OptionError
 from glaive.format.logical_types import BFLOAT16, EXTENSION_NAME
-from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
+from glaive.kernels.distances import (
+    ELEMENTS,
+    Element,
+    FoundRows,
+    Metric,
+    Queries,
+    VectorBlock,
+    measure,
+)
 from glaive.scan.found_columns import AddedColumns
 from glaive.scan.projection import ROW_ID
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
-from glaive.types import Flags, Float32s, Int64s, UInt64s, items_of
+from glaive.types import Flags, Float32s, Int64s, items_of
 
 # --- Columns that a vector search adds: the distance and, in a batch, the query ---------
 
@@ -64,26 +72,10 @@ def added_columns(views: Views, *, batch: bool) -> AddedColumns:
 Int32s = NDArray[np.int32]
 
 
-class Found(NamedTuple):
-    """Rows with their distances from queries.
+class Found(FoundRows):
+    """The rows that a search finds."""
 
-    Parameters
-    ----------
-    query
-        ``int32``: number of the query.
-    distance
-        ``float32``; NaN is excluded.
-    key
-        ``uint64``: row id, which decides between equal distances.
-    fragment, row
-        ``int64``: position of the fragment in the list, and physical row.
-    """
-
-    query: Int32s
-    distance: Float32s
-    key: UInt64s
-    fragment: Int64s
-    row: Int64s
+    __slots__ = ()
 
     @classmethod
     def none(cls) -> Self:
