@@ -68,17 +68,14 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     ColumnNotFoundError, FilterError
         A column is missing, or the filter is invalid.
     """
-    from glaive.scan.nearest.options import query_vectors
-
     key = _key_of(given)
     if key is None:
         return ready_scan(views, ScanOptions.of(**given))
     kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_CACHE_KEY, {})
-    vectors = query_vectors(given["nearest"]["q"])
-    known = kept.get((key, vectors.ndim))
+    known = kept.get(key)
     if known is not None:
         search, index = known
-        return search.with_vectors(vectors, index)
+        return search.with_query(given["nearest"]["q"], index)
     from glaive.scan.indices import SnapshotIndices
     from glaive.scan.nearest.scan import NearestScan
 
@@ -88,25 +85,29 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
             kept.clear()
         chosen = made.index
         closed = None if chosen is None else chosen.closed(SnapshotIndices.of(views.snapshot))
-        kept[key, vectors.ndim] = replace(made, index=None), closed  # the opened index may go
+        kept[key] = replace(made, index=None), closed  # the opened index may go
     return made
 
 
 def _key_of(given: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Return all options except the query as a key; ``None`` if some are expensive to compare."""
+    """Return the options and the dimensions of an array as query, as a key.
+
+    ``None`` if some options are expensive to compare.
+    """
     nearest = given["nearest"]
     if type(nearest) is not dict or nearest.get("q") is None:
         return None
-    key: list[object] = []
+    key: list[object] = [getattr(nearest["q"], "ndim", None)]
     for options in (given, nearest):
-        for name, value in options.items():
-            if value is None or name in ("nearest", "q"):
-                continue
+        for item in options.items():
+            name, value = item
             kind = type(value)
             if kind in _PLAIN:
-                key += (name, kind, value)
+                key += (kind, item)
+            elif value is None or name in ("nearest", "q"):
+                continue
             elif name == "columns" and kind in _LISTS and _NAMES.issuperset(map(type, value)):
-                key += (name, *value)
+                key.append(tuple(value))
             else:
                 return None
         key.append(None)

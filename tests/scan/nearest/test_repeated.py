@@ -72,6 +72,15 @@ def test_other_queries_find_what_a_dataset_finds_that_was_asked_nothing_before(
                 assert found.equals(alone(dataset, asked, **options))
 
 
+@pytest.mark.parametrize("kind", [None, "IVF_PQ"])
+def test_one_query_and_several_alternate(tmp_path: Path, kind: str | None) -> None:
+    dataset = written(tmp_path / "v.lance", kind)
+    queries = QUERIES[0], QUERIES, QUERIES[1].tolist(), QUERIES.tolist(), QUERIES[2:].tolist()
+    for query in (*queries, *reversed(queries)):
+        asked = {"column": "v", "q": query, "k": 3}
+        assert dataset.to_table(nearest=asked).equals(alone(dataset, asked))
+
+
 def times_checked(search: Callable[[], object]) -> int:
     """How often a search checks options of scans."""
     times, code = 0, ScanOptions.of.__func__.__code__  # type: ignore[attr-defined]  # a method

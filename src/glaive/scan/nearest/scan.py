@@ -44,7 +44,7 @@ from glaive.scan.nearest.indexed import (
     effort_of,
     rescore,
 )
-from glaive.scan.nearest.options import NearestOptions
+from glaive.scan.nearest.options import NearestOptions, query_vectors
 from glaive.scan.nearest.vectors import (
     QUERY,
     Found,
@@ -399,10 +399,8 @@ class NearestScan(RankedScan):
             rest=_rest(views.snapshot, options, index),
         )  # fmt: skip
 
-    def with_vectors(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
-        """Return the search for other query vectors: the same number, or for one query another.
-
-        The search may lack its index.
+    def with_query(self, given: object, closed: ClosedIndex | None) -> NearestScan:
+        """Return the search for another query, as users write it; this search may lack its index.
 
         Parameters
         ----------
@@ -412,14 +410,13 @@ class NearestScan(RankedScan):
         Raises
         ------
         OptionError
-            They have another dimension.
+            The query has other values than numbers, is empty, or has another dimension.
         """
-        before, index = self.query, None
-        if closed is not None:
-            index = closed.opened()
-            if index is None:
-                asked = cast("NearestOptions", self.options.nearest)
-                return NearestScan.of(self.views, self.options, replace(asked, query=vectors))
+        vectors, before = query_vectors(given), self.query
+        asked = cast("NearestOptions", self.options.nearest)
+        index = None if closed is None else closed.opened()
+        if (closed is not None and index is None) or vectors.ndim != asked.query.ndim:
+            return NearestScan.of(self.views, self.options, replace(asked, query=vectors))
         kind = before.kind
         queries = kind.queries(vectors, self.nearest.column)
         query = VectorQuery(kind, queries, before.metric, before.count, before.low, before.high)
