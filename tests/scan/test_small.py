@@ -497,15 +497,22 @@ def test_files_are_joined_in_another_order_by_the_bytes_of_files_not_of_rows(
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-def test_pages_of_one_value_or_nulls_are_read_together(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("writer", ["glaive", "lance"])
+def test_pages_of_one_value_or_nulls_are_read_together(
+    tmp_path: Path, version: str, writer: str
+) -> None:
+    library = pytest.importorskip(writer, reason="install the 'interop' group")
     rows = 6
     lists = [None, [], None, [], [], []]
     tables = [
         pa.table(
             {
                 "none": pa.nulls(rows, pa.string()),
-                "same": pa.array([at] * rows, pa.int64()),
+                "same": pa.array([at + 1] * rows, pa.int64()),
                 "flag": pa.array([at % 2 == 0] * rows, pa.bool_()),
+                "text": pa.array([f"text {at // 2}"] * rows, pa.large_string()),
+                "some": pa.array([f"{at}" if i % 2 else None for i in range(rows)], pa.string()),
+                "wide": pa.array([[at] * 9] * rows, pa.list_(pa.float32(), 9)),
                 "part": pa.array([at + 1 if i % 3 else None for i in range(rows)], pa.int32()),
                 "lists": pa.array(lists, pa.list_(pa.float32())),
                 "deep": pa.array([None if i % 2 else {"x": None} for i in range(rows)], META),
@@ -514,7 +521,10 @@ def test_pages_of_one_value_or_nulls_are_read_together(tmp_path: Path, version: 
         for at in range(30)
     ]
     expected = pa.concat_tables(tables)
-    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    library.write_dataset(
+        expected, tmp_path / "t", data_storage_version=version, max_rows_per_file=rows
+    )
+    dataset = glaive.dataset(tmp_path / "t")
     files = [
         SingleFile.of(fragment, 2**30) for fragment in map(dataset.manifest.fragment, range(30))
     ]
@@ -522,12 +532,14 @@ def test_pages_of_one_value_or_nulls_are_read_together(tmp_path: Path, version: 
     bound = bind_files(source, [file for file in files if file is not None])
     fields = [column for column in bound.columns if isinstance(column, FieldColumns)]
     pages = [len(own) for column in fields for _, own in column.physical_pages()]
-    assert pages == [1] * 7
+    assert pages == [1] * 10
     assert dataset.to_table().to_pylist() == expected.to_pylist()
     for query, mask in {
         "same = 7": pc.equal(expected["same"], 7),
         "part is null": expected["part"].is_null(),
         "flag": expected["flag"],
+        "text = 'text 7'": pc.equal(expected["text"], "text 7"),
+        "some = '9'": pc.fill_null(pc.equal(expected["some"], "9"), False),
         "lists is null": expected["lists"].is_null(),
         "deep is null": expected["deep"].is_null(),
     }.items():

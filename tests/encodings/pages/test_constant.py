@@ -206,18 +206,20 @@ def join(pages: list[EncodedPage]) -> PageReader:
     return signature.join(parts)
 
 
-def entries_of(step: Fetch[Leaf] | Leaf) -> list[tuple[int, ...]]:
+def entries_of(step: Fetch[Leaf] | Leaf) -> list[tuple[object, ...]]:
     """Return levels, and the value where there is one, of each entry."""
     assert isinstance(step, Leaf)
     levels = [step.rep, step.definition]
     if step.validity is not None:
         levels[1] = 1 - flags_of(step.validity, step.entries).astype(np.uint16)
     known = [list(map(int, one)) for one in levels if one is not None]
-    entries = [list(row) for row in zip(*known, strict=True)]
+    entries: list[list[Any]] = [list(row) for row in zip(*known, strict=True)]
     entries = entries or [[0] for _ in range(step.entries)]
     visible = [entry for entry in entries if entry[-1] < 2]
     if step.values is not None:
-        numbers = to_array(step.values, pa.int64(), None, 0, WHERE).to_pylist()
+        one = step.values.value if isinstance(step.values, Constant) else step.values
+        kind = pa.binary() if isinstance(one, Variable) else pa.int64()
+        numbers = to_array(step.values, kind, None, 0, WHERE).to_pylist()
         for entry, number in zip(visible, numbers, strict=True):
             entry.append(number if entry[-1] == 0 else None)
     return [tuple(entry) for entry in entries]
@@ -229,12 +231,12 @@ LIST = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 @given(
     kind=st.sampled_from(["lists", "nulls", "plain"]),
     pages=st.lists(st.lists(LIST, min_size=1, max_size=5), min_size=2, max_size=5),
-    has_value=st.booleans(),
+    values=st.sampled_from(["none", "numbers", "texts"]),
     compressed=st.booleans(),
     data=st.data(),
 )
 def test_pages_of_several_files_are_read_as_one(
-    kind: str, pages: list[list[list[int]]], has_value: bool, compressed: bool, data: st.DataObject
+    kind: str, pages: list[list[list[int]]], values: str, compressed: bool, data: st.DataObject
 ) -> None:
     encoded = []
     for number, rows in enumerate(pages):
@@ -246,7 +248,8 @@ def test_pages_of_several_files_are_read_as_one(
             definition = u16(*[row[0] % 2 for row in rows])
         layers = NULLABLE_LISTS if kind == "lists" else NULLABLE
         how = FLAT16 if compressed else None
-        value = int64(number) if has_value else None
+        made = {"numbers": int64(number), "texts": text(b"x" * number)}
+        value = made.get(values)
         levels = Levels(rep, definition, layers)
         encoded.append(
             encode_constant_page(levels, len(rows), value, rep_encoding=how, def_encoding=how)
@@ -283,6 +286,13 @@ def test_levels_that_two_pages_exchange_are_refused() -> None:
     bad = join([page([1, 0], [0, 1, 1]), page([1, 0, 0], [1, 1])])
     with pytest.raises(CorruptFileError, match="levels"):
         bad.read(0, 1)
+
+
+def test_values_of_another_kind_are_refused() -> None:
+    wide = FixedWidth(pa.py_buffer(bytes(40)), 320, 1)
+    pages = [encode_constant_page(Levels(None, None, VALID), 2, one) for one in (text(b"x"), wide)]
+    with pytest.raises(CorruptFileError, match="page values"):
+        join(pages).read(0, 1)
 
 
 @pytest.mark.parametrize("rows", [5_000, 4_096])

@@ -76,7 +76,11 @@ _MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can describe
 
 _MAX_ROWS = 4096
 _MAX_ENTRIES = 16 * _MAX_ROWS
-"""Maximum rows and levels of a page that is read with others."""
+_MAX_SCALAR = 52
+"""Maximum rows, levels, and bytes of a value in a buffer, of a page that is read with others.
+
+Nulls may have a text of so few bytes as well.
+"""
 
 
 class _Loaded(NamedTuple):
@@ -196,11 +200,14 @@ class ConstantPage(PageReader):
     def page_signature(self) -> PageSignature | None:
         """Return a signature for small pages with a value and levels of the same kind."""
         ranges, counts = self.page.ranges, (self.rep[1], self.definition[1])
-        if len(ranges) % 2 or self.rows > _MAX_ROWS or max(counts) > _MAX_ENTRIES:
-            return None  # a value in a buffer, or a large page
+        if self.rows > _MAX_ROWS or max(counts) > _MAX_ENTRIES:
+            return None
+        if len(ranges) % 2 and ranges[0].size > _MAX_SCALAR:
+            return None
         levels = [
             (how, bool(count if how else own.size))
             for (how, count), own in zip((self.rep, self.definition), ranges[-2:], strict=False)
+            if len(ranges) >= 2
         ]
         width = -1 if self.inline is None else len(self.inline)
         return PageSignature((self.layers, width, len(ranges), *levels), ConstantRun)
@@ -320,7 +327,7 @@ class ConstantRun(ConstantPage):
         """Read and check values and levels of all pages, and keep them."""
         parts, where, entries = self._parts, self.page.where, self._counts
         rep = definition = None
-        if parts.starts.shape[1]:
+        if parts.starts.shape[1] >= 2:
             rep, of_rep = self._levels("repetition", -2, lambda page: page.rep)
             definition, of_definition = self._levels("definition", -1, lambda page: page.definition)
             entries = entries if rep is None else of_rep
@@ -332,15 +339,31 @@ class ConstantRun(ConstantPage):
             begins = starts[np.cumsum(self._counts) - self._counts]
             if not np.array_equal(begins, np.cumsum(entries) - entries):
                 raise _refuse_levels(where)
-        scalar = value_of = None
-        if self.inline is not None:
-            values = pa.py_buffer(b"".join(page.inline or b"" for page in parts.pages))
-            scalar = FixedWidth(values, 8 * len(self.inline), len(parts.pages))
-            value_of = np.repeat(parts.which, entries)
+        scalar = self._scalars()
+        number = parts.which if self.inline is not None else np.arange(len(entries))
+        value_of = None if scalar is None else np.repeat(number, entries)
         arrays = [one for one in (rep, definition, starts, value_of) if one is not None]
         size, stored = sum(one.nbytes for one in arrays), int(parts.sizes.sum())
         loaded = _Loaded(scalar, rep, definition, starts, value_of)
         return self.loaded.keep(loaded, size, stored)
+
+    def _scalars(self) -> Block | None:
+        """Return the value of each page; of each distinct page where messages hold them."""
+        parts, where = self._parts, self.page.where
+        if self.inline is not None:
+            raw = pa.py_buffer(b"".join(page.inline or b"" for page in parts.pages))
+            return FixedWidth(raw, 8 * len(self.inline), len(parts.pages))
+        if not parts.starts.shape[1] % 2:
+            return None
+        from glaive.arrow.build import block_from_array, to_array
+        from glaive.arrow.chunked import concat_arrays
+
+        places = zip(parts.starts[:, 0].tolist(), parts.sizes[:, 0].tolist(), strict=True)
+        values = [_read_scalar(parts.data.slice(*place), where) for place in places]
+        first = values[0]
+        kind = pa.binary(first.bits // 8 if isinstance(first, FixedWidth) else -1)
+        arrays = [to_array(value, kind, None, 0, where) for value in values]
+        return block_from_array(concat_arrays(arrays))
 
     def _levels(
         self, name: str, at: int, of: Callable[[ConstantPage], tuple[ValueEncoding | None, int]]
