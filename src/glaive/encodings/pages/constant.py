@@ -331,14 +331,17 @@ class ConstantRun(ConstantPage):
             rep, of_rep = self._levels("repetition", -2, lambda page: page.rep)
             definition, of_definition = self._levels("definition", -1, lambda page: page.definition)
             entries = entries if rep is None else of_rep
-            if definition is not None and not np.array_equal(of_definition, entries):
-                raise _refuse_levels(where)
         check_levels(rep, definition, self.limits, where)
-        starts = self._row_starts(rep, definition)
-        if starts is not None:
-            begins = starts[np.cumsum(self._counts) - self._counts]
-            if not np.array_equal(begins, np.cumsum(entries) - entries):
-                raise _refuse_levels(where)
+        starts, first = self._row_starts(rep, definition), np.cumsum(entries) - entries
+        begins = first if starts is None else starts[np.cumsum(self._counts) - self._counts]
+        aligned = definition is None or np.array_equal(of_definition, entries)
+        if not aligned or not np.array_equal(begins, first):
+            raise CorruptFileError(
+                "levels of constant pages",
+                expected="levels of the rows of each page",
+                found="other levels in some page",
+                where=where,
+            )
         scalar = self._scalars()
         number = parts.which if self.inline is not None else np.arange(len(entries))
         value_of = None if scalar is None else np.repeat(number, entries)
@@ -380,15 +383,6 @@ class ConstantRun(ConstantPage):
         check_decoded(10 * int(counts.sum()), int(sizes.sum()), where)
         block = encoding.decode_blocks(parts.data, starts, sizes, counts, where)
         return numbers_of(block, 16, int(counts.sum()), f"{name} levels", where), counts
-
-
-def _refuse_levels(where: Where) -> CorruptFileError:
-    return CorruptFileError(
-        "levels of constant pages",
-        expected="levels of the rows of each page",
-        found="other levels in some page",
-        where=where,
-    )
 
 
 def _read_levels(
