@@ -87,7 +87,7 @@ clients: $(VENV)/.clients ## Test Ray, Daft, LanceDB and Hugging Face datasets o
 examples-types: $(VENV)/.dev $(VENV)/.pyright ## Check the examples of README and guide with pyright
 	$(BIN)/python -m tests.docs.pyright_examples $(VENV)/pyright/bin/pyright
 
-simulate: $(VENV)/.dev ## Run schedules of simulated writers: SCHEDULES=10000 takes two minutes of one core
+simulate: $(VENV)/.dev ## Run schedules of simulated writers: SCHEDULES=1000 takes a minute of one core
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## Fuzz with coverage guidance: each target for SECONDS=60, or only TARGET=manifest

@@ -190,6 +190,7 @@ def test_changed_and_removed_rows_are_found_by_their_keys(lake: Lake, tmp_path: 
     assert named <= left
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_any_changes_give_the_rows_of_the_table(
@@ -456,6 +457,7 @@ def test_loads_at_the_same_time_read_each_change_once(
     assert load(lake, uri, **options).files == 0
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("job_id", [None, "tonight"])
 @pytest.mark.parametrize(
     ("options", "change"),

@@ -15,10 +15,15 @@ from tests.proof.simulated.changes import Change
 from tests.proof.simulated.history import History, OutsideOfAssumptionsError
 from tests.proof.simulated.places import Place
 from tests.proof.simulated.tables import SHARES
+from tests.trials import of_all
 
 from glaive.format.paths import manifest_path
 
-SCHEDULES = 1_500
+WHOLE = 1_500
+SCHEDULES = of_all(WHOLE)
+
+RARE = {("update", "refused")}
+"""What a thousand schedules have once: only the whole run has to have it."""
 
 
 def simulate(*options: object) -> tuple[int, dict[str, Any]]:
@@ -42,7 +47,7 @@ def test_every_history_follows_the_rules() -> None:
     assert report["found"] == []
     assert status == 0
     assert report["schedules"] == SCHEDULES
-    assert report["outside"] < SCHEDULES / 500
+    assert report["outside"] <= SCHEDULES / 500
     assert set(report["tables"]) == {"plain", *SHARES}
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
@@ -58,7 +63,8 @@ def test_every_history_follows_the_rules() -> None:
     rows = ("append", "delete", "update", "upsert", "prune")
     for kind in (*rows, "same rows", "add column", "update column"):
         for outcome in ("done", "refused", "unknown"):
-            assert report["outcomes"][f"{kind}: {outcome}"] > 0, (kind, outcome)
+            if SCHEDULES == WHOLE or (kind, outcome) not in RARE:
+                assert report["outcomes"][f"{kind}: {outcome}"] > 0, (kind, outcome)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.trials import of_all
 
 import glaive
 from glaive.dataset.tasks import commit_operation
@@ -201,7 +202,7 @@ def test_damaged_files_among_joined_ones_give_an_error_or_rows(
     whole = [file.read_bytes() for file in files]
     rng = np.random.default_rng(int(version[-1]))
     errors = 0
-    for _ in range(60):
+    for _ in range(of_all(60)):
         number = int(rng.integers(len(files)))
         raw = bytearray(whole[number])
         for _ in range(3):
@@ -220,7 +221,7 @@ def test_damaged_files_among_joined_ones_give_an_error_or_rows(
             except GlaiveError:
                 errors += 1
         shutil.rmtree(folder)
-    assert errors > 3  # about 19; which bytes are hit depends on the names of the files
+    assert errors > 1  # about 6; which bytes are hit depends on the names of the files
 
 
 @pytest.mark.sampled(every=3)

@@ -133,9 +133,9 @@ def test_late_and_repeated_changes_leave_the_newest_rows(
 ) -> None:
     table, changes = empty(spark, uri), random_changes(seed)
     shuffled = random.Random(seed).sample(changes, len(changes))
-    for start in range(0, 40, 10):
-        # Each batch repeats changes of the batch before.
-        batch = feed(spark, shuffled[max(0, start - 5) : start + 10])
+    for start in (0, 20):
+        # The second batch repeats changes of the first.
+        batch = feed(spark, shuffled[max(0, start - 5) : start + 20])
         table.applyChanges(batch, "id", "ts", "op = 'd'")
     assert rows(uri, "id", "ts", "name", "n") == newest(changes, keeps_values=False)
     version = table.version
@@ -149,8 +149,8 @@ def test_late_and_repeated_changes_leave_the_newest_rows(
 
 def test_nulls_keep_values_until_the_row_is_deleted(spark: SparkSession, uri: str) -> None:
     table, changes = empty(spark, uri), random_changes(7)
-    for start in range(0, 40, 8):
-        batch = feed(spark, changes[start : start + 8])
+    for start in (0, 20):
+        batch = feed(spark, changes[start : start + 20])
         table.applyChanges(batch, "id", "ts", "op = 'd'", ignore_null_updates=True)
     assert rows(uri, "id", "ts", "name", "n") == newest(changes, keeps_values=True)
 
@@ -160,9 +160,9 @@ def test_a_history_keeps_all_values_in_whatever_order_they_come(
 ) -> None:
     table, changes = empty(spark, uri, scd=2), random_changes(5, keys=4, count=24)
     shuffled = random.Random(5).sample(changes, len(changes))
-    for start in range(0, 24, 8):
+    for start in (0, 12):
         before = table.version
-        batch = feed(spark, shuffled[max(0, start - 3) : start + 8])
+        batch = feed(spark, shuffled[max(0, start - 3) : start + 12])
         table.applyChanges(batch, "id", "ts", "op = 'd'", scd=2)
         assert table.version == before + 1
     found = glaive.dataset(uri).to_table().sort_by([("id", "ascending"), ("ts", "ascending")])
@@ -181,7 +181,7 @@ def test_rows_without_a_start_stay_as_they_are(spark: SparkSession, uri: str) ->
 
 def test_a_delete_wins_over_a_change_with_its_sequence(spark: SparkSession, tmp_path: Path) -> None:
     changes: list[Change] = [(1, 5, "u", "a", 1), (1, 5, "d", None, None), (2, 5, "u", "b", 2)]
-    for name, batches in {"one": [changes], "each": [[change] for change in changes]}.items():
+    for name, batches in {"one": [changes], "each": [changes[:1], changes[1:]]}.items():
         newest_uri, history_uri = str(tmp_path / name), str(tmp_path / f"{name} history")
         table, past = empty(spark, newest_uri), empty(spark, history_uri, scd=2)
         for batch in batches:
