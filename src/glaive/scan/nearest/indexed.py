@@ -46,7 +46,7 @@ from glaive.scan.options import Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
-from glaive.types import Flags, Float32s, Int64s, UInt64s
+from glaive.types import Flags, Float32s, Int64s
 
 # --- Places of the rows of a segment in a version: fragment and physical row ------------
 
@@ -236,30 +236,6 @@ class SearchedSegment(NamedTuple):
     opened: OpenedVectorIndex
 
 
-class _Compared(NamedTuple):
-    """Rows of a partition with their distances from a query; NaN for rows outside the search.
-
-    Parameters
-    ----------
-    places
-        Places of the rows of the partition.
-    distances
-        Distances of its rows, or of some of them.
-    searched
-        Number of searched rows.
-    rows
-        Numbers of these rows in the partition; ``None`` for all.
-    placed
-        Fragments, rows and keys of the nearest, if they are in order.
-    """
-
-    places: RowPlaces
-    distances: Float32s
-    searched: int
-    rows: NDArray[np.signedinteger] | None = None
-    placed: UInt64s | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexSearch:
     """A search in the segments of an index.
@@ -433,13 +409,14 @@ class IndexSearch:
         (starts,) = codes.starts(prepared, centroid_distances).tolist()
         allowed = None if self.allowed is None else self.allowed.bits
         others: dict[int, ScannedPartition] = {}
-        compared: list[_Compared] = []
+        parts: list[Found] = []
+        count = 0
         for at, (loaded, places) in enumerate(partitions):
             reached, start = None, starts[at]
             if loaded.graph is not None and code_query is not None:
-                reached = self._reached(opened, code_query, loaded, start, places)
+                reached = self._reached(opened, code_query, loaded, start, places, number, top)
             if reached is not None:
-                compared.append(reached)
+                count += reached
             elif code_query is not None and loaded.scanned is not None:
                 searchable = places
                 if allowed is None and self.allowed is not None:
@@ -448,21 +425,17 @@ class IndexSearch:
                 others[at] = ScannedPartition(loaded.scanned, searchable, start)
             else:
                 kept = self._kept(places)
-                rows = len(places) if kept is None else int(np.count_nonzero(kept))
-                distances = opened.distances(prepared, loaded)
-                compared.append(_Compared(places, self._searched(distances, kept), rows))
-        count, limit = 0, top.limits.item(number)
-        if compared:
-            count += sum([part.searched for part in compared])
-            found = _ordered(compared, number, limit)
-            in_order = found is not None
-            top.add(found or self._nearest(compared, number, limit), in_order=in_order)
+                count += len(places) if kept is None else int(np.count_nonzero(kept))
+                distances = self._searched(opened.distances(prepared, loaded), kept)
+                parts.append(self._nearest(places, distances, number, top))
+        if parts:
+            top.add(Found.joined(parts))
         if others and code_query is not None:
             (weights,) = codes.weights(centroid_distances).tolist()
-            parts = [other._replace(weight=weights[at]) for at, other in others.items()]
+            scanned = [other._replace(weight=weights[at]) for at, other in others.items()]
             near = scan_codes(
-                parts, code_query.first(), self.candidates, low=self.query.low, high=limit,
-                allowed=allowed,
+                scanned, code_query.first(), self.candidates, low=self.query.low,
+                high=top.limits.item(number), allowed=allowed,
             )  # fmt: skip
             query = _all(number, len(near.key))
             top.add(Found(query, *near[:4]), in_order=True)
@@ -476,8 +449,13 @@ class IndexSearch:
         loaded: LoadedPartition,
         start: float,
         located: RowPlaces,
-    ) -> _Compared | None:
-        """Return rows that the graph of a partition finds; ``None`` if they are too few."""
+        number: int,
+        top: TopRows,
+    ) -> int | None:
+        """Add the nearest rows that the graph of a partition finds, unless they are too few.
+
+        Return the number of searched rows; ``None`` without a graph, or if rows are too few.
+        """
         share, candidates, count = 1.0, self.candidates, located.count
         restricted = self.allowed is not None or located.live is not None
         if restricted:
@@ -499,7 +477,14 @@ class IndexSearch:
             distances, placed = self._searched(distances, kept), None
         elif self.query.low is not None:
             distances, placed = self.query.in_range(distances), None
-        return _Compared(located, distances, int(share * count), nodes, placed)
+        size = 0 if placed is None else placed.shape[1]
+        if placed is None or not size or not distances.item(size - 1) <= top.limits.item(number):
+            top.add(self._nearest(located, distances, number, top, nodes))
+        else:
+            fragments, rows, keys = placed
+            near = fragments.view(np.int64), rows.view(np.int64)
+            top.add(Found(_all(number, size), distances[:size], keys, *near), in_order=True)
+        return int(share * count)
 
     def _kept(
         self, located: RowPlaces, rows: NDArray[np.signedinteger] | None = None
@@ -547,32 +532,18 @@ class IndexSearch:
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
 
-    def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
-        """Return the nearest rows of some partitions."""
-        parts = []
-        for part in compared:
-            near = nearest_of(part.distances, self.candidates, limit)
-            rows, place = near if part.rows is None else part.rows[near], part.places
-            query = np.full(len(near), number, np.int32)
-            parts.append(
-                Found(
-                    query, part.distances[near], place.key[rows], place.fragment[rows],
-                    place.row[rows],
-                )
-            )  # fmt: skip
-        return Found.joined(parts)
-
-
-def _ordered(compared: list[_Compared], number: int, limit: float) -> Found | None:
-    """Return the nearest rows of the only graph; ``None`` if they are out of order or too far."""
-    part = compared[0]
-    if len(compared) > 1 or part.placed is None or not part.placed.size:
-        return None
-    fragments, rows, keys = part.placed
-    distances, query = part.distances[: len(keys)], _all(number, len(keys))
-    if not distances.item(-1) <= limit:
-        return None
-    return Found(query, distances, keys, fragments.view(np.int64), rows.view(np.int64))
+    def _nearest(
+        self,
+        places: RowPlaces,
+        distances: Float32s,
+        number: int,
+        top: TopRows,
+        rows: NDArray[np.signedinteger] | None = None,
+    ) -> Found:
+        """Return the nearest of all rows of a partition, or of some; skip rows at NaN."""
+        near = nearest_of(distances, self.candidates, top.limits.item(number))
+        at, query = near if rows is None else rows[near], np.full(len(near), number, np.int32)
+        return Found(query, distances[near], places.key[at], places.fragment[at], places.row[at])
 
 
 def _all(number: int, count: int) -> NDArray[np.int32]:
