@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -14,16 +15,23 @@ from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable, flags_of
 from glaive.arrow.build import to_array
+from glaive.config import settings
 from glaive.encodings.levels import Layer, Leaf, Levels
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.protocol import EncodedPage, Fetch, PageBytes, PageParts, PageReader
 from glaive.encodings.registry import open_page, read_encoding
-from glaive.errors import CorruptFileError, FormatError, RowIndexError
+from glaive.errors import CorruptFileError, FormatError, LimitError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import ByteRange, Where, as_array
 
 WHERE = Where("a.lance", column=0, page=0)
 FLAT16 = read_encoding(pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=16)), WHERE)
+RUNS16 = pb.CompressiveEncoding(
+    rle=pb.Rle(
+        values=pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=16)),
+        run_lengths=pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8)),
+    )
+)
 VALID = (Layer.ALL_VALID_ITEM,)
 NULLABLE = (Layer.NULLABLE_ITEM,)
 LISTS = (Layer.ALL_VALID_ITEM, Layer.NULL_AND_EMPTY_LIST)
@@ -292,6 +300,52 @@ def test_values_of_another_kind_are_refused() -> None:
     wide = FixedWidth(pa.py_buffer(bytes(40)), 320, 1)
     pages = [encode_constant_page(Levels(None, None, VALID), 2, one) for one in (text(b"x"), wide)]
     with pytest.raises(CorruptFileError, match="page values"):
+        join(pages).read(0, 1)
+
+
+def test_pages_of_other_kinds_are_not_read_as_one() -> None:
+    plain = Levels(None, None, NULLABLE)
+    some = Levels(None, u16(0, 1), NULLABLE)
+    kinds = [
+        encode_constant_page(plain, 2),
+        encode_constant_page(Levels(None, None, VALID), 2, int64(7)),
+        encode_constant_page(Levels(None, None, VALID), 2, FixedWidth(pa.py_buffer(b"7"), 8, 1)),
+        encode_constant_page(Levels(None, None, VALID), 2, text(b"x" * 32)),
+        encode_constant_page(some, 2),
+        encode_constant_page(some, 2, int64(7)),
+        encode_constant_page(some, 2, text(b"x")),
+        encode_constant_page(some, 2, def_encoding=FLAT16),
+        encode_constant_page(Levels(u16(1, 1), u16(1, 1), LISTS), 2),
+        encode_constant_page(Levels(u16(1, 1), u16(1, 1), NULLABLE_LISTS), 2),
+        encode_constant_page(Levels(u16(1, 1), None, LISTS), 2),
+    ]
+    assert len({reopen(page).page_signature() for page in kinds} - {None}) == len(kinds)
+
+
+def test_long_texts_are_read_alone() -> None:
+    page = encode_constant_page(Levels(None, None, VALID), 2, text(b"x" * 33))
+    assert reopen(page).page_signature() is None
+
+
+def test_joined_pages_tell_where_to_divide_them_and_what_they_read_first() -> None:
+    pages = [encode_constant_page(Levels(None, u16(*[0] * 4096), NULLABLE), 4096)] * 20
+    joined = join(pages)
+    assert joined.cuts == [65_536]
+    ranges = joined.opening_ranges(np.array([5]))
+    assert ranges[:, 1].tolist() == [0, 8192] * 20
+    joined.read(0, 1)
+    assert len(joined.opening_ranges(np.array([5]))) == 0
+
+
+def test_levels_of_joined_pages_that_take_far_more_memory_than_bytes_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limited = replace(settings, max_decoded_bytes_per_page=1000)
+    monkeypatch.setattr("glaive.encodings.compression.settings", limited)
+    rows, runs = 4096, read_encoding(RUNS16, WHERE)
+    levels = Levels(None, u16(*[0] * rows), NULLABLE)
+    pages = [encode_constant_page(levels, rows, def_encoding=runs)] * 2
+    with pytest.raises(LimitError):
         join(pages).read(0, 1)
 
 
