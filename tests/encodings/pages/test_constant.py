@@ -428,7 +428,12 @@ def test_buffers_are_requested_once() -> None:
         (
             {"layers": [3], "def_compression": FLAT16.to_wire(), "num_def_values": 2**60},
             [b"", bytes(4)],
-            "definition levels: expected 2",
+            "definition levels: expected at most",
+        ),
+        (
+            {"layers": [3], "def_compression": FLAT16.to_wire(), "num_def_values": 3},
+            [b"", bytes(6)],
+            "levels of a constant page: expected levels of 2 rows",
         ),
         (
             {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**60 + 2},

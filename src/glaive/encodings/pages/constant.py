@@ -222,10 +222,9 @@ class ConstantPage(PageReader):
             scalar = _read_scalar(buffers[0], where)
         rep = definition = None
         if len(buffers) >= 2:
-            rows = None if self.limits.max_rep else self.rows
             self._check_levels(buffers)
-            rep = _read_levels("repetition", buffers[-2], self.rep, rows, where)
-            definition = _read_levels("definition", buffers[-1], self.definition, rows, where)
+            rep = _read_levels("repetition", buffers[-2], self.rep, where)
+            definition = _read_levels("definition", buffers[-1], self.definition, where)
         check_levels(rep, definition, self.limits, where)
         if rep is not None and definition is not None and len(rep) != len(definition):
             raise CorruptFileError(
@@ -270,24 +269,23 @@ class ConstantPage(PageReader):
     ) -> Leaf:
         rep = None if loaded.rep is None else loaded.rep[at]
         definition = None if loaded.definition is None else loaded.definition[at]
-        visible = entries
+        visible, shown = entries, None
         if definition is not None and self.limits.max_rep:
-            visible = int(np.count_nonzero(definition <= self.limits.visible_def))
+            shown = definition <= self.limits.visible_def
+            visible = int(np.count_nonzero(shown))
         values: Block | None = None
         if loaded.scalar is not None and visible and loaded.value_of is not None:
             from glaive.arrow.build import take_block
 
             own = loaded.value_of[at]
-            if definition is not None and self.limits.max_rep:
-                own = own[definition <= self.limits.visible_def]
-            values = take_block(loaded.scalar, own)
+            values = take_block(loaded.scalar, own if shown is None else own[shown])
         elif loaded.scalar is not None and visible:
             values = Constant(loaded.scalar, visible)
             if fill and definition is not None and isinstance(loaded.scalar, Variable):
                 from glaive.arrow.build import where_valid
 
-                shown = definition[definition <= self.limits.visible_def]
-                values = where_valid(values, shown == 0)
+                valid = definition == 0
+                values = where_valid(values, valid if shown is None else valid[shown])
         leaf = Leaf(values, rows, entries, self.layers, rep, definition)
         if self.layers == (Layer.NULLABLE_ITEM,):
             if definition is not None:
@@ -377,7 +375,7 @@ class ConstantRun(ConstantPage):
         encoding, counts = of(parts.pages[0])[0], parts.each(lambda page: of(page)[1])
         if encoding is None:
             joined = gather_ranges(parts.data, starts, sizes, where)
-            return _read_levels(name, joined, (None, 0), None, where), sizes // 2
+            return _read_levels(name, joined, (None, 0), where), sizes // 2
         if not counts.any():
             return None, counts
         check_decoded(10 * int(counts.sum()), int(sizes.sum()), where)
@@ -386,13 +384,9 @@ class ConstantRun(ConstantPage):
 
 
 def _read_levels(
-    name: str,
-    data: pa.Buffer,
-    how: tuple[ValueEncoding | None, int],
-    rows: int | None,
-    where: Where,
+    name: str, data: pa.Buffer, how: tuple[ValueEncoding | None, int], where: Where
 ) -> UInt16s | None:
-    """Read ``u16`` levels; ``rows`` is their number where it is known."""
+    """Read ``u16`` levels."""
     encoding, count = how
     if encoding is None:
         if data.size % 2:
@@ -405,12 +399,9 @@ def _read_levels(
         return as_array(data, "<u2") if data.size else None
     if not count:
         return None
-    if count > _MAX_LEVELS or (rows is not None and count != rows):
+    if count > _MAX_LEVELS:
         raise CorruptFileError(
-            f"{name} levels",
-            expected=f"at most {_MAX_LEVELS}" if rows is None else str(rows),
-            found=str(count),
-            where=where,
+            f"{name} levels", expected=f"at most {_MAX_LEVELS}", found=str(count), where=where
         )
     block = encoding.decode_blocks(
         data, np.zeros(1, np.int64), np.array([data.size]), np.array([count]), where
