@@ -219,7 +219,7 @@ def test_files_that_are_kept_later_are_read_together_until_then(
     size = sum(path.stat().st_size for path in (tmp_path / "t" / "data").iterdir())
     monkeypatch.setattr(small, "_KEPT_BYTES", size // 2)
     monkeypatch.setattr(small, "_DICTIONARY_BYTES", 2 * size)
-    monkeypatch.setattr(small, "_DECODED_PER_READ", size // 40)  # after 40 reads
+    monkeypatch.setattr(small, "_DECODED_PER_READ", size // 20)  # after 20 reads
     read: list[int] = []
     bind = small.bind_files
 
@@ -231,7 +231,28 @@ def test_files_that_are_kept_later_are_read_together_until_then(
     for take in range(12):
         rows = [10 * at + take % 10 for at in range(2, 8)]
         assert dataset.take(rows)["id"].to_pylist() == rows
-    assert read == [6] * 7
+    assert read == [6] * 4
+
+
+def test_files_are_opened_after_several_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store(
+        tmp_path / "t", [make(10 * at, 10).select(["id", "text"]) for at in range(FILES)]
+    )
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1)
+    read: list[int] = []
+    bind = small.bind_files
+
+    def counted(source: Any, files: Any) -> Any:
+        read.append(len(files))
+        return bind(source, files)
+
+    monkeypatch.setattr(small, "bind_files", counted)
+    for take in range(9):
+        rows = [10 * at + take for at in range(2, 8)]
+        assert dataset.take(rows)["id"].to_pylist() == rows
+    assert read == [6, 6, 6, 6, 5]
 
 
 def test_a_cache_without_room_for_all_files_makes_no_take_read_them(

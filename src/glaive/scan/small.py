@@ -708,8 +708,8 @@ def _run_of_files(
 
 
 # --- Takes from many small fragments ----------------------------------------------------
-# Opening even a small file costs far more than finding a row in it. The first take from small
-# files reads them fully, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have read a
+# Opening even a small file costs far more than finding a row in it. The first takes from small
+# files read them fully, in bulk; see :mod:`glaive.file.v2.small_files`. Once takes have read a
 # sixteenth of the fragments, a take keeps all files of a small version as one. glaive decodes kept
 # files once takes have cost about as much time as decoding.
 
@@ -894,7 +894,6 @@ def take_small(
     if not usual:
         source.kept_after = NEVER
         return []
-    kept: KeptFiles | Literal[False] = False
     if source.keeps_files:
         kept = source.kept(
             f"files after {source.kept_after} takes", partial(_keep_files, source, meter)
@@ -904,8 +903,7 @@ def take_small(
             done = in_bulk(meter, "take from small fragments", 0, taking)
             if done:
                 return done
-    unread = partial(source.is_first_take, again=bool(kept and kept.reads > 0))
-    numbers, files = _usual_files(source, filter(unread, positions.tolist()))
+    numbers, files = _usual_files(source, filter(source.is_unopened, positions.tolist()))
     if len(files) < MIN_SMALL_FILES:
         return []
     file_of = np.full(source.snapshot.manifest.num_fragments, -1, np.int64)

@@ -4,7 +4,7 @@
 2. **Joined fragments**: takes from mapped files join the columns of the fragments to page runs
    (:mod:`glaive.scan.joined`). All rows are then taken with one call per column.
 3. **Fragment by fragment**, everything else: fetched files (on the I/O threads), mapped files that
-   are not joined, and deleted rows. The first take from small files reads them whole and in bulk
+   are not joined, and deleted rows. The first takes from small files read them whole and in bulk
    (:mod:`glaive.scan.small`) instead of opening each.
 
 Positions count live rows over the whole dataset. A take first maps them to physical rows.

@@ -55,6 +55,9 @@ _MIN_UNJOINED = 4
 _MIN_JOIN_ALL = 64
 """Minimum fragments read before all are joined, once takes have read half of them."""
 
+_READS_UNOPENED = 4
+"""Reads of a small file in the time of opening and joining it, about."""
+
 _MAX_PROJECTIONS = 64
 """Projections kept per version; one more clears them all."""
 
@@ -71,6 +74,7 @@ class BoundProjection:
         "_inputs",
         "_joins",
         "_joins_all",
+        "_reread",
         "_taken_from",
         "_token",
         "_unjoined",
@@ -91,7 +95,7 @@ class BoundProjection:
         self._token = weakref.ref(self)
         self._cache = snapshot.session.cache
         self._taken_from: set[int] = set()
-        self._unjoined = self.limited_scans = 0
+        self._unjoined = self._reread = self.limited_scans = 0
         self.takes = 0
         #: Takes keep all files of a small version after this many takes.
         few = snapshot.manifest.num_fragments < MIN_SMALL_FILES
@@ -218,14 +222,16 @@ class BoundProjection:
             return False
         return len(self._taken_from) * _KEPT_PER_READ >= self.snapshot.manifest.num_fragments
 
-    def is_first_take(self, position: int, *, again: bool = False) -> bool:
-        """Return whether this is the first read of an unopened fragment by a take."""
+    def is_unopened(self, position: int) -> bool:
+        """Return whether a take reads a small file without opening it.
+
+        That pays until takes have read the files several times, on average.
+        """
         if self._cache.get((self._token, position)) is not None:
             return False
-        if position in self._taken_from:
-            return again
+        self._reread += position in self._taken_from
         self._taken_from.add(position)
-        return True
+        return self._reread < _READS_UNOPENED * len(self._taken_from)
 
     def empty(self) -> pa.Table:
         """Return a table of the result's schema without rows."""
