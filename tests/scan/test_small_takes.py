@@ -255,6 +255,17 @@ def test_files_are_opened_after_several_reads(
     assert read == [6, 6, 6, 6, 5]
 
 
+def test_opened_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = store(tmp_path / "t", [make(10 * at, 10).select(["id"]) for at in range(FILES)])
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1)
+    rows = [10 * at + 3 for at in range(2, 8)]
+    for row in rows:  # opens the file of each row
+        assert dataset.take([row])["id"].to_pylist() == [row]
+    before = dataset.io_stats_snapshot().read_iops
+    assert dataset.take(rows)["id"].to_pylist() == rows
+    assert dataset.io_stats_snapshot().read_iops == before
+
+
 def test_a_cache_without_room_for_all_files_makes_no_take_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

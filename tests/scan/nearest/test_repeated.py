@@ -324,3 +324,17 @@ def test_columns_of_rows_found_can_be_computed_and_come_in_their_order(
         assert dataset.to_table(["_rowid", "id"], nearest=asked)["id"].to_pylist() == ids.tolist()
         assert found["twice"].to_pylist() == (2 * ids).tolist()
         np.testing.assert_allclose(found["more"], ids + found["_distance"].to_numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("metric", ["l2", "dot", "cosine"])
+def test_one_query_of_a_single_partition_has_the_distances_of_a_batch(
+    tmp_path: Path, kind: str, metric: str
+) -> None:
+    dataset = glaive.write_dataset(rows_from(0, 600), tmp_path)
+    options = {"num_sub_vectors": 4} if kind == "IVF_PQ" else {}
+    dataset.create_index("v", kind, num_partitions=1, metric=metric, **options)
+    batch = alone(dataset, {"column": "v", "q": QUERIES, "k": 5}, columns=["_distance"])
+    for number, query in enumerate(QUERIES):
+        one = alone(dataset, {"column": "v", "q": query, "k": 5}, columns=["_distance"])
+        assert one["_distance"].equals(batch["_distance"][5 * number : 5 * number + 5])
