@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -261,6 +262,42 @@ def test_text_of_many_files_is_decoded_with_the_symbols_of_each() -> None:
         pages.append(mini_page(pa.array(strings), Fsst(train_symbols(sample), Plain())))
         expected += strings
     check_rows(run_of(pages), expected, pa.string())
+
+
+def test_lists_of_text_are_decoded_with_the_symbols_of_each_page() -> None:
+    """pylance trains symbols for each page; its list columns have many pages."""
+    pages, expected = [], []
+    for number, word in enumerate(("ananas", "banana", "cherry")):
+        strings = [f"{word} {at % 17} {word}" for at in range(900)]
+        block = block_from_array(pa.array(strings, pa.large_string()))
+        assert isinstance(block, Variable)
+        encoding = Fsst(train_symbols(Strings(block.offsets, 64, block.data)), Plain())
+        sample = make_sample((ITEM, LIST), 900, number, 0.3, 0)
+        levels = Levels(sample.rep, None, sample.layers)
+        text = block_from_array(pa.array(strings))
+        page = encode_mini_page(
+            text, encoding, levels, len(sample.rows), large_chunks=False, level_runs=False
+        )
+        assert page is not None
+        pages.append(page)
+        starts = np.flatnonzero(sample.rep)
+        ends = [*starts[1:].tolist(), 900]
+        expected += [strings[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
+    (joined,) = column(pages).pages
+    assert joined.rows == len(expected)
+
+    def values(step: object) -> list[Any]:
+        block = leaf_of(step).values
+        assert block is not None
+        return list(to_array(block, pa.string(), None, 0, HERE).to_pylist())
+
+    assert values(joined.read(0, joined.rows)) == list(chain(*expected))
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        first, last = np.sort(rng.choice(joined.rows + 1, 2, replace=False)).tolist()
+        assert values(joined.read(first, last)) == list(chain(*expected[first:last]))
+        rows = rng.integers(0, joined.rows, 30)
+        assert values(joined.take(rows)) == list(chain(*(expected[row] for row in rows)))
 
 
 def test_plain_wide_values_of_many_files_are_one_page() -> None:

@@ -344,7 +344,7 @@ class MiniBlockLayout:
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_buffers = (parts["rep"] is not None) + (parts["definition"] is not None)
         width = 4 if message.has_large_chunk else 2
-        if isinstance(value, Fsst) and value.joins and not (parts["rep"] or parts["dictionary"]):
+        if isinstance(value, Fsst) and value.joins and not parts["dictionary"]:
             message.value_compression.fsst.symbol_table = b""
             key = message.SerializeToString(deterministic=True)
         return cls(

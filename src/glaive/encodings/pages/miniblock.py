@@ -622,7 +622,7 @@ def _layout(parts: PageParts[MiniBlockReader]) -> MiniBlockLayout:
     """Return the layout of all pages, with the FSST symbols of each where these may differ."""
     layouts = [page.layout for page in parts.pages]
     layout, *others = layouts
-    if layout.rep is not None or all(other is layout for other in others):
+    if all(other is layout for other in others):
         return layout
     if not isinstance(layout.value, Fsst) or not layout.value.joins:
         return layout
