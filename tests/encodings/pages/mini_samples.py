@@ -41,6 +41,8 @@ LAYERS = [
     (NULLABLE, LIST),
     (ITEM, EMPTY_LIST),
     (NULLABLE, ANY_LIST),
+    (NULLABLE, ANY_LIST, ITEM),
+    (NULLABLE, ITEM, ANY_LIST),
     (NULLABLE, NULLABLE, ANY_LIST, NULLABLE),
     (NULLABLE, ANY_LIST, NULL_LIST),
     (ITEM, ANY_LIST, ITEM, ANY_LIST, NULLABLE),
@@ -197,15 +199,22 @@ def entries_of(leaf: Leaf) -> list[Entry]:
 
 def _entries_of_shape(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
     """The entries that a page without levels would have with them."""
-    items, lists, plan = shape[0], shape[-1], level_plan(leaf.layers)
-    if lists.offsets is None:
+    items, plan = shape[0], level_plan(leaf.layers)
+    at_list = next((at for at, slots in enumerate(shape) if slots.offsets is not None), None)
+    if at_list is None:
         return _entries_of_structs(leaf, shape)
+    lists = shape[at_list]
+    assert lists.offsets is not None
+    assert len(shape) == len(leaf.layers)
+    for at, slots in enumerate(shape[1:], 1):
+        assert slots.count == (items.count if at < at_list else leaf.rows)
+        assert at == at_list or slots.validity is None
     assert len(lists.offsets) == leaf.rows + 1 == lists.count + 1
     assert lists.offsets[0] == 0
     assert lists.offsets[-1] == items.count == leaf.entries
     values = [] if leaf.values is None else numbers(leaf.values)
     assert len(values) == items.count
-    null_item, (null_list, empty_list) = plan[0][0], plan[-1]
+    null_item, (null_list, empty_list) = plan[0][0], plan[at_list]
     found: list[Entry] = []
     of_items = _valid(items)
     for row, present in enumerate(_valid(lists)):

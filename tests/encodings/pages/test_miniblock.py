@@ -13,6 +13,7 @@ from tests.encodings.pages.mini_samples import (
     FLAT,
     HERE,
     ITEM,
+    LAYERS,
     NULLABLE,
     SAMPLES,
     Chopped,
@@ -29,7 +30,7 @@ from tests.encodings.pages.mini_samples import (
 from tests.kernels.tiers import force_tier
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
-from glaive.encodings.levels import Leaf, Levels, level_limits
+from glaive.encodings.levels import Layer, Leaf, Levels, level_limits
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
@@ -60,6 +61,17 @@ def test_what_is_written_reads_back_in_any_range_and_order(
         leaf = storage.run_fetch(page.take(np.array(rows, np.int64)))
         assert leaf.rows == len(rows)
         assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
+
+
+@pytest.mark.parametrize("layers", [one for one in LAYERS if sum(at.is_list for at in one) == 1])
+def test_lists_in_any_order_are_taken_with_their_structs(layers: tuple[Layer, ...]) -> None:
+    sample = make_sample(layers, 2000, 5, 0.2, 0.1)
+    page = Storage().open(write(sample, Chopped(64), large=False), mapped=True)
+    rows = np.random.default_rng(1).integers(0, len(sample.rows), 300)
+    for chosen in (rows, np.sort(rows), rows[:1]):
+        leaf = page.take(chosen)
+        assert isinstance(leaf, Leaf)
+        assert entries_of(leaf) == flatten([sample.rows[row] for row in chosen.tolist()])
 
 
 @pytest.mark.sampled(every=3)

@@ -2,9 +2,9 @@
 
 Rows are found by their repetition levels, and their values by counting visible entries.
 Levels in the usual encodings are decoded in one pass of a kernel (``glaive.kernels.list_levels``).
-Selected rows of pages whose outermost layer is the only list become offsets and validity in one
-pass of another (``glaive.kernels.list_takes``). The general way serves everything else, and says
-what is wrong.
+Another kernel (``glaive.kernels.list_takes``) turns selected rows into offsets and validity. It
+serves pages with one list layer, within or around a valid struct or alone. The general way serves
+everything else, and says what is wrong.
 """
 
 from __future__ import annotations
@@ -219,11 +219,13 @@ class ListReader:
         if lists is None:
             return None
         offsets = as_array(lists.offsets, np.int32 if lists.width == 4 else np.int64)
-        structs = [Slots(lists.items, None, 0)] * (len(self._layout.layers) - 2)
-        shape = (  # structs between are valid
+        layers, valid = self._layout.layers, Slots(lists.items, None, 0)
+        at = next(at for at, layer in enumerate(layers) if layer.is_list)
+        shape = (  # the struct is valid
             Slots(lists.items, lists.item_validity, lists.null_items),
-            *structs,
+            *[valid] * (at - 1),
             Slots(len(rows), lists.list_validity, lists.null_lists, offsets),
+            *[Slots(len(rows), None, 0)] * (len(layers) - at - 1),
         )
         pieces = ValuePieces(lists.starts, lists.sizes)
         values = None
@@ -234,15 +236,15 @@ class ListReader:
         )
 
     def _list_page(self, table: ChunkTable) -> ListPage | None:
-        """Return the chunks, if the outermost layer is the only list, of items or structs."""
+        """Return the chunks, if one layer is a list, and a struct in or around it is valid."""
         layers, index = self._layout.layers, _index(table)
-        *structs, outermost = layers[1:] or layers
-        if self._page is None or not outermost.is_list or layers[0].is_list:
+        at, *more = (at for at, layer in enumerate(layers) if layer.is_list)
+        if self._page is None or more or not at or len(layers) > MAX_LAYERS:
             return None
-        if len(layers) > MAX_LAYERS or any(one != Layer.ALL_VALID_ITEM for one in structs):
+        if any(one != Layer.ALL_VALID_ITEM for one in layers[1:] if not one.is_list):
             return None
         steps = layer_steps(layers)
-        null_list, null_item = steps[-1].null_level, steps[0].null_level
+        null_list, null_item = steps[at].null_level, steps[0].null_level
         page = self._page._replace(
             null_list=null_list, null_item=null_item, values=self._form[0], value_bits=self._form[1]
         )
