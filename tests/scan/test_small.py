@@ -178,10 +178,59 @@ def test_a_damaged_file_of_format_2_0_is_named_at_each_read(tmp_path: Path) -> N
 
 def test_larger_fragments_between_small_ones_stay_in_order(tmp_path: Path) -> None:
     tables = parts()
-    tables.insert(20, make(10_000, 20_000))
+    tables.insert(20, pa.concat_tables([make(10_000, 500)] * 400))
     dataset = store(tmp_path / "t", tables)
     assert together(dataset) == [20, 20]
-    assert dataset.to_table().to_pylist() == pa.concat_tables(tables).to_pylist()
+    found, expected = dataset.to_table(), pa.concat_tables(tables)
+    assert found["id"].equals(expected["id"])
+    assert found["text"].equals(expected["text"])
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+def test_files_that_are_not_kept_are_mapped_in_bulk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1_000)
+    monkeypatch.setattr(small, "MAX_BYTES", 0)
+    tables = parts(even=False)
+    expected = pa.concat_tables(tables)
+    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    sizes = [file.stat().st_size for file in (tmp_path / "t" / "data").iterdir()]
+    assert together(dataset) == [FILES]
+
+    def read(**options: Any) -> tuple[pa.Table, int]:
+        opened = glaive.LanceDataset(tmp_path / "t", session=Session())
+        opened.io_stats_incremental()
+        return opened.to_table(**options), opened.io_stats_incremental().read_bytes
+
+    found, whole = read()
+    assert found.to_pylist() == expected.to_pylist()
+    found, fewer = read(columns=["id"])
+    assert found.to_pylist() == expected.select(["id"]).to_pylist()
+    assert fewer < whole / 2 < sum(sizes)
+    found, fewer = read(filter="id % 50 = 7")
+    rows = [row for row in expected.to_pylist() if row["id"] % 50 == 7]
+    assert found.to_pylist() == rows
+    dataset.delete("id % 3 = 1")
+    rows = [row for row in expected.to_pylist() if row["id"] % 3 != 1]
+    assert read()[0].to_pylist() == rows
+
+
+@pytest.mark.parametrize("damage", ["shorter", "longer", "absent"])
+def test_a_mapped_file_of_another_size_is_an_error_or_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1_000)
+    monkeypatch.setattr(small, "MAX_BYTES", 0)
+    store(tmp_path / "t", parts())
+    path = sorted((tmp_path / "t" / "data").iterdir())[3]
+    raw = path.read_bytes()
+    path.unlink()
+    if damage != "absent":
+        path.write_bytes(raw[: len(raw) // 2] if damage == "shorter" else b"x" * 8 + raw)
+    with pytest.raises(GlaiveError, match=path.stem):
+        glaive.LanceDataset(tmp_path / "t", session=Session()).to_table()
 
 
 def test_fragments_with_other_columns_begin_a_new_run(tmp_path: Path) -> None:
@@ -683,9 +732,9 @@ def test_a_filter_reads_further_columns_only_from_files_with_its_rows(
     read: list[int] = []
     read_files = small.read_files
 
-    def counted(source: Any, files: Any) -> Any:
+    def counted(source: Any, files: Any, **options: Any) -> Any:
         read.append(len(files))
-        return read_files(source, files)
+        return read_files(source, files, **options)
 
     monkeypatch.setattr(small, "read_files", counted)
     found = dataset.to_table(filter=f"id IN ({', '.join(map(str, numbers))})")

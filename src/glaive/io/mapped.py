@@ -9,6 +9,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from stat import S_ISREG
 from time import monotonic
 from typing import ClassVar, Final, Literal
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, StoreError
 from glaive.io.failures import beyond_end, from_system, not_a_file
-from glaive.io.store import IoCounters
+from glaive.io.store import IoCounters, JoinedObjects, ObjectStore
 from glaive.types import ByteRange
 
 # --- Memory maps of whole files, as Arrow buffers, and ``madvise`` for them -------------
@@ -120,6 +121,46 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     owner = None if place is None else _Map(place, held)
     address = _map(place, size, flags, fd)
     return pa.foreign_buffer(address, size, owner or _Map(address, size))
+
+
+def map_many(
+    store: ObjectStore, paths: Sequence[str], sizes: Sequence[int]
+) -> JoinedObjects | None:
+    """Map whole files of known sizes, one after the other, at about 10 us for each.
+
+    ``None`` where the system cannot, or a file has another size.
+
+    Raises
+    ------
+    StoreError
+        A file is missing or unreadable.
+    """
+    rounded = (-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes)
+    *starts, end = accumulate(rounded, initial=0)
+    held = end + _OVER_READ_BYTES
+    suits = _libc is not None and hasattr(mmap, "MAP_ANONYMOUS") and store.is_local
+    if not suits or min(sizes) == 0 or _Map.held + held > _max_mapped_bytes():
+        return None
+    base = _map(None, held, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    owner = _Map(base, held)
+    for path, start, size in zip(map(store.full, paths), starts, sizes, strict=True):
+        try:
+            fd = os.open(path, READING)
+            try:
+                status = os.fstat(fd)
+                if status.st_size != size or not S_ISREG(status.st_mode):
+                    return None
+                _map(base + start, size, mmap.MAP_SHARED | _MAP_FIXED, fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno == errno.ENOMEM:  # the process has too many maps
+                return None
+            raise from_system(error, path, "read") from None
+    ends = base + np.array(starts) + sizes
+    tails = np.minimum(sizes, _TAIL_BYTES)
+    prefetch(np.stack([ends - tails, tails], axis=1))
+    return JoinedObjects(pa.foreign_buffer(base, end, owner), starts, list(sizes), store.counters)
 
 
 def _max_mapped_bytes() -> float:

@@ -500,12 +500,13 @@ def find_object(store: ObjectStore, path: str) -> ObjectMeta | None:
 class JoinedObjects(NamedTuple):
     """Objects in ``data``: object ``i`` has ``sizes[i]`` bytes from ``starts[i]`` on.
 
-    Starts are multiples of 64.
+    Starts are multiples of 64. Mapped objects have ``counters`` for the parts that are read.
     """
 
     data: pa.Buffer
     starts: list[int]
     sizes: list[int]
+    counters: IoCounters | None = None
 
 
 def read_many(

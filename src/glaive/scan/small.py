@@ -36,6 +36,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
+from glaive.io.mapped import map_many
 from glaive.io.pool import gather
 from glaive.io.store import read_many
 from glaive.kernels.compact import DeletionMask
@@ -68,12 +69,12 @@ from glaive.types import Int64s
 
 T = TypeVar("T")
 
-_MAX_BYTES_READ_WHOLE: Final = 512 * 1024
-"""Maximum bytes of a small file, if all its columns are read, or all small files are kept."""
+_MAX_SMALL_BYTES: Final = 2 * 1024 * 1024
+"""Maximum bytes of a small file; opening a file costs as much as decoding about a megabyte."""
 
 
 def small_file(
-    source: BoundProjection, position: int, most: int = _MAX_BYTES_READ_WHOLE
+    source: BoundProjection, position: int, most: int = _MAX_SMALL_BYTES
 ) -> SingleFile | None:
     """Return the only file of a fragment, if it has at most ``most`` bytes.
 
@@ -81,12 +82,6 @@ def small_file(
     """
     file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
     return None if file is None or file.layout[0] == LEGACY else file
-
-
-def _should_read_whole(source: BoundProjection, file: SingleFile) -> bool:
-    """Return whether reading a whole file reads little else than the columns asked for."""
-    columns = sum(column >= 0 for column in file.layout[2])
-    return file.size <= MAX_BYTES or len(source.projection.leaves) == columns
 
 
 def has_columns(source: BoundProjection, file: SingleFile) -> bool:
@@ -98,8 +93,10 @@ def has_columns(source: BoundProjection, file: SingleFile) -> bool:
     return source.projection.leaves <= stored
 
 
-def read_files(source: BoundProjection, files: Sequence[SingleFile]) -> SmallBatch:
-    """Read files of one layout.
+def read_files(
+    source: BoundProjection, files: Sequence[SingleFile], *, mapped: bool = False
+) -> SmallBatch:
+    """Read files of one layout, or map them if they are ``mapped`` and not tiny on average.
 
     Raises
     ------
@@ -113,7 +110,9 @@ def read_files(source: BoundProjection, files: Sequence[SingleFile]) -> SmallBat
     verify = snapshot.session.verification(store, "fetched")
     if verify == "always":
         raise BulkReadError("files are compared with their checksums")
-    objects = read_many(store, [file.path for file in files], [file.size for file in files])
+    paths, sizes = [file.path for file in files], [file.size for file in files]
+    mapped = mapped and sum(sizes) > MAX_BYTES * len(sizes)
+    objects = (map_many(store, paths, sizes) if mapped else None) or read_many(store, paths, sizes)
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
     return SmallBatch(objects, [file.rows for file in files], verify=verify != "never")
@@ -401,7 +400,7 @@ class SmallColumns:
         part = self.part
 
         def load() -> tuple[SmallBatch, int]:
-            return read_files(self.source, part.files), part.size
+            return read_files(self.source, part.files, mapped=not part.is_kept), part.size
 
         return self.source.kept(self._key, load) if part.is_kept else load()[0]
 
@@ -411,7 +410,8 @@ class SmallColumns:
 
         def load() -> tuple[PagedColumns, int]:
             fields = projection.fields[at : at + 1]
-            columns = self.batch.bind(fields, _columns_of(self.part.files))
+            whole = rows == self.part.starts[-1]
+            columns = self.batch.bind(fields, _columns_of(self.part.files), whole=whole)
             return columns, columns.nbytes
 
         name = f"{self._key}, pages {at}"
@@ -544,7 +544,7 @@ def keep_written(
     snapshot: Snapshot, fragment: Fragment, schema: LanceSchema, rows: pa.Table
 ) -> None:
     """Keep the rows of a new file, with all columns of ``schema``, for reads of later versions."""
-    file, store = SingleFile.of(fragment, _MAX_BYTES_READ_WHOLE), snapshot.store
+    file, store = SingleFile.of(fragment, _MAX_SMALL_BYTES), snapshot.store
     verify = snapshot.session.verification(store, "fetched")
     if file is None or not store.is_local or verify == "always":
         return
@@ -660,10 +660,6 @@ def _cut(
     projection = source.projection
     small_files = [small_file(source, rows.position) for rows in ranges]
     are_few = are_all and sum(file.size for file in small_files if file) <= _KEPT_BYTES
-    if not are_few:
-        small_files = [
-            file if file and _should_read_whole(source, file) else None for file in small_files
-        ]
     width = projection.value_bytes + _VALUE_BYTES * len(projection.system)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width)
     parts: list[ScanPart] = []
