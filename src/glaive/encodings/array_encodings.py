@@ -544,14 +544,13 @@ def take_ends(
     ends: ArrayEncoding, source: Source, rows: Int64s, adjustment: int
 ) -> Fetch[Spans] | Spans:
     """Start, size and validity of the values at ``rows``."""
-    before = np.maximum(rows - 1, 0)
-    steps = [ends.take(source, rows), ends.take(source, before)]
+    both = np.concatenate((np.maximum(rows - 1, 0), rows))
 
-    def pair(taken: list[Any]) -> Spans:
-        stored, previous = (_words(array, source.where) for array in taken)
+    def pair(taken: Any) -> Spans:
+        previous, stored = np.split(_words(taken, source.where), 2)
         return pair_end_offsets(previous, stored, rows > 0, adjustment, source.where)
 
-    return join(steps, pair)
+    return and_then(ends.take(source, both), pair)
 
 
 def _words(array: Any, where: Where) -> Any:
