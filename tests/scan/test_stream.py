@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
 from glaive.io.access import open_store
 from glaive.scan.options import ScanOptions
+from glaive.scan.run import stream
+from glaive.scan.run.parts import FragmentWindows
+from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch
 from glaive.testing import CountingStore, open_on
 
@@ -79,14 +82,33 @@ def test_batches_can_be_bounded_in_bytes(dataset: LanceDataset) -> None:
 
 @pytest.mark.parametrize("place", ["{}/t", "memory://first-batches{}/t"])
 def test_first_batches_are_as_large_as_others_though_rows_are_deleted(
-    tmp_path: Path, place: str
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stream, "_SOON_BYTES", 0)
     dataset = glaive.write_dataset(make(60_000), place.format(tmp_path), max_rows_per_file=45_000)
     for expected in (TABLE_60, TABLE_60.filter(pa.array(np.arange(60_000) % 7 != 3))):
         batches = list(dataset.to_batches(batch_size=1500))
         assert pa.Table.from_batches(batches).equals(expected)
         assert [batch.num_rows == 1500 for batch in batches].count(False) <= 2
         dataset.delete("id % 7 = 3")
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(20_000, 1), (400_000, 3)])
+def test_a_stream_of_few_bytes_is_read_in_one_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, parts: int
+) -> None:
+    table = pa.concat_tables([make(20_000)] * (rows // 20_000))
+    dataset = glaive.write_dataset(table, tmp_path / "t")
+    read: list[int] = []
+    batches = FragmentWindows.batches
+
+    def counted(part: FragmentWindows, run: ScanRun) -> Iterator[pa.RecordBatch]:
+        read.append(part.rows)
+        return batches(part, run)
+
+    monkeypatch.setattr(FragmentWindows, "batches", counted)
+    assert sum(batch.num_rows for batch in dataset.to_batches()) == rows
+    assert min(len(read), 3) == parts
 
 
 def test_a_stream_that_is_left_has_fetched_little_and_one_read_to_its_end_all_once(

@@ -81,6 +81,9 @@ def _batches(run: ScanRun) -> Iterator[pa.RecordBatch]:
         yield bare_batch(stop - start if live is None else live.count_between(start, stop))
 
 
+_SOON_BYTES = 8 * 1024 * 1024
+"""Approximate bytes that are read as soon as a first part; they have no early parts."""
+
 _EARLY_ROWS = 1024
 """Minimum rows of the first part of a stream: one batch, or several small batches."""
 
@@ -102,11 +105,13 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
     - Fetched files have one early part, as each takes several round trips. They skip it if all rows
       take the time of two.
     - A scan with a limit skips early parts, as its consumer reads to the end.
+    - A scan of few bytes of mapped files skips them: they take twice the time of one part.
     """
-    if not parts or run.options.limit is not None or not isinstance(parts[0], FragmentWindows):
+    part = parts[0] if parts and run.options.limit is None else None
+    if not isinstance(part, FragmentWindows) or _are_soon_read(run, part):
         yield from parts
         return
-    ranges = parts[0].ranges
+    ranges = part.ranges
     mapped, batch = run.is_mapped(ranges), run.options.batch_size
     size, number, at, done = _EARLY_ROWS, 0, 0, 0
     while at < len(ranges) and (mapped or not number):
@@ -116,7 +121,7 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
         if not mapped:
             size = max(size, _EARLY_BYTES_FETCHED // max(1, row_bytes(bound)))
         limit, rows = window_rows(bound), -(-size // batch) * batch  # only full batches
-        if (rows >= limit and number >= _EARLY_PARTS) or (not mapped and parts[0].rows < 2 * rows):
+        if (rows >= limit and number >= _EARLY_PARTS) or (not mapped and part.rows < 2 * rows):
             break
         if rows >= limit:
             end = next(windows(bound, start, stop)).stop
@@ -130,6 +135,14 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
         remaining = FragmentRows(position, max(start, done), stop)
         yield FragmentWindows([remaining, *ranges[at + 1 :]])
     yield from parts[1:]
+
+
+def _are_soon_read(run: ScanRun, part: FragmentWindows) -> bool:
+    """Return whether a part has no rows, or few bytes of mapped files."""
+    if not part.rows:
+        return True
+    size = part.rows * row_bytes(run.source.fragment(part.ranges[0].position))
+    return run.is_mapped(part.ranges) and size <= _SOON_BYTES
 
 
 def _end_of(bound: BoundFragment, start: int, stop: int, size: int) -> int:
