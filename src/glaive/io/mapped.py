@@ -141,10 +141,11 @@ def map_many(
     suits = _libc is not None and hasattr(mmap, "MAP_ANONYMOUS") and store.is_local
     if not suits or min(sizes) == 0 or _Map.held + held > _max_mapped_bytes():
         return None
-    base = _map(None, held, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-    owner = _Map(base, held)
-    for path, start, size in zip(map(store.full, paths), starts, sizes, strict=True):
-        try:
+    path = store.uri
+    try:
+        base = _map(None, held, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        owner = _Map(base, held)
+        for path, start, size in zip(map(store.full, paths), starts, sizes, strict=True):
             fd = os.open(path, READING)
             try:
                 status = os.fstat(fd)
@@ -153,10 +154,10 @@ def map_many(
                 _map(base + start, size, mmap.MAP_SHARED | _MAP_FIXED, fd)
             finally:
                 os.close(fd)
-        except OSError as error:
-            if error.errno == errno.ENOMEM:  # the process has too many maps
-                return None
-            raise from_system(error, path, "read") from None
+    except OSError as error:
+        if error.errno == errno.ENOMEM:  # too many maps, or too little address space
+            return None
+        raise from_system(error, path, "read") from None
     ends = base + np.array(starts) + sizes
     tails = np.minimum(sizes, _TAIL_BYTES)
     prefetch(np.stack([ends - tails, tails], axis=1))
