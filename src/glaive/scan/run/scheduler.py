@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from glaive.config import settings
 from glaive.dataclass import dataclass
-from glaive.io.pool import gather, ordered_map, worker_count
+from glaive.io.pool import alone, gather, ordered_map, worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import Meter, ScanOptions
 from glaive.scan.plan import FragmentRows
@@ -93,9 +93,9 @@ class ScanRun:
             return gather(work, jobs)
         jobs = iter(jobs)
         # A stream may fetch dozens of windows ahead: decode the first alone to know their size.
-        first: Iterable[T] = ()
+        first: Iterable[R] = alone(work, jobs) if mapped else ()
         if stream and not mapped and not self.source.projection.row_sizes.are_known:
-            first = islice(jobs, 1)
+            first = map(work, islice(jobs, 1))
         ahead = self.options.windows_ahead(job_bytes, mapped=mapped)
         others = ordered_map(
             work,
@@ -104,4 +104,4 @@ class ScanRun:
             workers=None if mapped else settings.io_concurrency,
             in_order=self.options.scan_in_order,
         )
-        return chain(map(work, first), others)
+        return chain(first, others)
