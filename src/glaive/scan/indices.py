@@ -363,7 +363,7 @@ class SnapshotIndices:
     def _addresses_of(self, ids: RowNumbers) -> RowSet:
         """Return the addresses of all rows, even deleted, with ascending and unique stable ids."""
         fragment_ids = self.snapshot.manifest.fragment_ids.astype(np.uint64) << _SHIFT
-        parts = self.snapshot.row_id_index.candidate_parts(ids)
+        parts = self.snapshot.row_id_index.segments.find_parts(ids)
         found = [RowSet.of(fragment_ids[at] | row.astype(np.uint64)) for _, at, row in parts]
         return RowSet.union(found) if found else RowSet(ids[:0], ids[:0])
 

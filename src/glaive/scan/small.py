@@ -33,7 +33,7 @@ from glaive.file.protocol import BoundColumn, in_proportion
 from glaive.file.v2.reader import PagedColumns
 from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, SmallBatch, suits_bulk_reads
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import LEGACY, Fragment, SingleFile
+from glaive.format.fragment import Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
 from glaive.io.mapped import map_many
@@ -76,12 +76,8 @@ _MAX_SMALL_BYTES: Final = 2 * 1024 * 1024
 def small_file(
     source: BoundProjection, position: int, most: int = _MAX_SMALL_BYTES
 ) -> SingleFile | None:
-    """Return the only file of a fragment, if it has at most ``most`` bytes.
-
-    The format must allow to keep its columns.
-    """
-    file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
-    return None if file is None or file.layout[0] == LEGACY else file
+    """Return the only file of a fragment, if it has at most ``most`` bytes."""
+    return SingleFile.of(source.snapshot.manifest.fragment(position), most)
 
 
 def has_columns(source: BoundProjection, file: SingleFile) -> bool:

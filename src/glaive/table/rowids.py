@@ -71,10 +71,6 @@ class RowIdIndex:
         """
         return self.segments.find(ids)
 
-    def candidate_parts(self, ids: NDArray[np.uint64]) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
-        """Yield :meth:`candidates` in parts, because an id may have many of them."""
-        return self.segments.find_parts(ids)
-
     def locate(
         self,
         ids: NDArray[np.uint64],
@@ -104,7 +100,7 @@ class RowIdIndex:
         fragments = np.full(len(wanted), -1, np.int64)
         rows = np.zeros(len(wanted), np.int64)
         found = np.zeros(len(wanted), np.bool_)
-        for which, fragment, row in self.candidate_parts(wanted):
+        for which, fragment, row in self.segments.find_parts(wanted):
             live = self._are_live(fragment, row, is_deleted)
             if keep_deleted:  # only until a live one is found
                 deleted = ~live & ~found[which]
@@ -153,7 +149,7 @@ def created_at(
 
     versions = np.zeros(len(wanted), np.uint64)
     missing = np.ones(len(wanted), np.bool_)
-    for which, fragment, row in RowIdIndex(manifest, column).candidate_parts(wanted):
+    for which, fragment, row in RowIdIndex(manifest, column).segments.find_parts(wanted):
         for position, in_fragment in _by_fragment(fragment):
             hidden = lineage.get(known[position])
             listed = None if hidden is None else RowValues.listed(hidden[1])
