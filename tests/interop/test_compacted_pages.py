@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.file.files import LanceFileReader
 from glaive.io.local import LocalStore
+from glaive.scan import small
 from glaive.testing import open_on
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -85,29 +87,38 @@ def check_pages(compacted: LanceDataset, rows: pa.Table, path: Path, **options: 
 
 
 class NotingStore(LocalStore):
-    """A local store that notes the objects that are copied into memory as a whole."""
+    """A local store that notes the objects that are read, or mapped, in bulk."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
-        self.copied: list[str] = []
+        self.in_bulk: list[str] = []
+        map_many = small.map_many
+
+        def noted(store: Any, paths: Sequence[str], sizes: Sequence[int]) -> Any:
+            self.in_bulk += paths
+            return map_many(store, paths, sizes)
+
+        monkeypatch.setattr(small, "map_many", noted)
 
     def get_into(self, path: str, target: memoryview) -> int:
         """Note and copy."""
-        self.copied.append(path)
+        self.in_bulk.append(path)
         return super().get_into(path, target)
 
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("writer", [glaive, lance], ids=["glaive", "pylance"])
-def test_pages_are_those_of_rows_written_at_once(tmp_path: Path, version: str, writer: Any) -> None:
+def test_pages_are_those_of_rows_written_at_once(
+    tmp_path: Path, version: str, writer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = parts()
     written(tmp_path / "t", tables, writer, data_storage_version=version)
-    store = NotingStore(tmp_path / "t")
+    store = NotingStore(tmp_path / "t", monkeypatch)
     opened = open_on(store)
     stored = [f"data/{part.data_files()[0].path}" for part in opened.get_fragments()]
     opened.optimize.compact_files()
-    assert store.copied == stored  # read in bulk
+    assert store.in_bulk == stored
     assert len(stored) == FILES
     dataset = glaive.dataset(tmp_path / "t")
     expected = pa.concat_tables(tables)
