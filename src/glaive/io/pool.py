@@ -237,26 +237,16 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
     long enough and several items remain, so cheap work avoids the cost of threads. The first
     failure is raised when all threads have finished their current item.
     """
+    workers, items = workers or worker_count(), iter(items)
+    first = list(alone(work, items)) if workers > 1 else []
     job = _Job(work, items)
-    workers = workers or worker_count()
-    if workers > 1:
-        started = perf_counter()
-        while job.step():
-            if perf_counter() - started > _MIN_SHARED_SECONDS:
-                break
-        else:
-            return job.results()
-        if not job.several_remain():
-            job.run()
-            return job.results()
-        helpers = [submitted(partial(_executor, workers), job.run) for _ in range(workers - 1)]
-        job.run()
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
-    else:
-        job.run()
-    return job.results()
+    others = workers - 1 if workers > 1 and job.several_remain() else 0
+    helpers = [submitted(partial(_executor, workers), job.run) for _ in range(others)]
+    job.run()
+    for helper in helpers:
+        if not helper.cancel():
+            helper.result()
+    return first + job.results()
 
 
 class _Job(Generic[T, R]):

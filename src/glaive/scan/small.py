@@ -73,13 +73,6 @@ _MAX_SMALL_BYTES: Final = 2 * 1024 * 1024
 """Maximum bytes of a small file; opening a file costs as much as decoding about a megabyte."""
 
 
-def small_file(
-    source: BoundProjection, position: int, most: int = _MAX_SMALL_BYTES
-) -> SingleFile | None:
-    """Return the only file of a fragment, if it has at most ``most`` bytes."""
-    return SingleFile.of(source.snapshot.manifest.fragment(position), most)
-
-
 def has_columns(source: BoundProjection, file: SingleFile) -> bool:
     """Return whether a file has all columns of a projection."""
     _, fields, columns = file.layout
@@ -406,8 +399,7 @@ class SmallColumns:
 
         def load() -> tuple[PagedColumns, int]:
             fields = projection.fields[at : at + 1]
-            whole = rows == self.part.starts[-1]
-            columns = self.batch.bind(fields, _columns_of(self.part.files), whole=whole)
+            columns = self.batch.bind(fields, _columns_of(self.part.files))
             return columns, columns.nbytes
 
         name = f"{self._key}, pages {at}"
@@ -654,7 +646,8 @@ def _cut(
 ) -> Sequence[ScanPart]:
     """Cut a plan; of all rows, few small files are kept after they are read."""
     projection = source.projection
-    small_files = [small_file(source, rows.position) for rows in ranges]
+    fragment = source.snapshot.manifest.fragment
+    small_files = [SingleFile.of(fragment(rows.position), _MAX_SMALL_BYTES) for rows in ranges]
     are_few = are_all and sum(file.size for file in small_files if file) <= _KEPT_BYTES
     width = projection.value_bytes + _VALUE_BYTES * len(projection.system)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width)
@@ -852,7 +845,7 @@ def _usual_files(
     numbers: list[int] = []
     files: list[SingleFile] = []
     for position in positions:
-        file = small_file(source, position, most)
+        file = SingleFile.of(source.snapshot.manifest.fragment(position), most)
         if file is None:
             continue
         if file.layout == files[0].layout if files else has_columns(source, file):

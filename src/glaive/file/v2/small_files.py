@@ -235,17 +235,13 @@ class SmallBatch:
         before = (self.data.slice(end - TRAILER, TRAILER).to_pybytes() for end in ends)
         return any(trailing_size(one) is not None for one in before)
 
-    def bind(
-        self, fields: Sequence[Field], column_of: Mapping[int, int], *, whole: bool = False
-    ) -> PagedColumns:
+    def bind(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> PagedColumns:
         """Return the columns of all files as columns of one file, whose rows are theirs in order.
 
         Parameters
         ----------
         fields, column_of
             As for :meth:`glaive.file.protocol.FileReader.bind`; all columns must exist.
-        whole
-            Whether all rows will be read: of mapped files, missing bytes are read ahead.
 
         Raises
         ------
@@ -256,16 +252,14 @@ class SmallBatch:
         reader, rows = HeldReader(_WHERE.path, self.data), int(self.rows.sum())
         if not fields and not self.has_arrays:  # checks the row count if all columns are absent
             first = min((one for one in column_of.values() if one >= 0), default=None)
-            self._layout_pages(first, 1, whole=False)
+            self._layout_pages(first, 1)
         if self.has_arrays:
-            arrays = _SmallArrays(self, reader, whole=whole).bind(fields, column_of)
-            return PagedColumns(arrays, rows, reader)
+            return PagedColumns(_SmallArrays(self, reader).bind(fields, column_of), rows, reader)
         columns: list[BoundField] = []
         for field in fields:
             node = column_tree(field, column_of)
             leaves = [
-                self._layout_pages(leaf.column, leaf.entries_per_row, whole=whole)
-                for leaf in node.leaves()
+                self._layout_pages(leaf.column, leaf.entries_per_row) for leaf in node.leaves()
             ]
             self._check_capacity(leaves)
             order = _order([_codes(pages)[which] for pages, which in leaves])
@@ -273,8 +267,8 @@ class SmallBatch:
                 self._column(*found, order).grouped(leaf.entries_per_row)
                 for leaf, found in zip(node.leaves(), leaves, strict=True)
             ]
-            joined = FieldColumns(node, parts, rows, reader)
-            columns.append(joined if order is None else OtherOrder(joined, self.rows, order))
+            whole = FieldColumns(node, parts, rows, reader)
+            columns.append(whole if order is None else OtherOrder(whole, self.rows, order))
         return PagedColumns(columns, rows, reader)
 
     def _column(self, pages: list[SmallPage], which: Int64s, order: Int64s | None) -> Column:
@@ -304,23 +298,21 @@ class SmallBatch:
         joined: PageReader = page.signature.join(parts)
         return joined
 
-    def _layout_pages(
-        self, column: int | None, entries: int, *, whole: bool
-    ) -> tuple[list[SmallPage], Int64s]:
+    def _layout_pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
         """Return pages with layouts that have so many ``entries`` for each row of their files."""
-        pages, which = self.pages(column, _page, whole=whole)
+        pages, which = self.pages(column, _page)
         rows = np.array([page.rows for page in pages], np.uint64)[which]
         if not bool((rows == self.rows * entries).all()):
             raise BulkReadError("a page has other rows than its file")
         return pages, which
 
     def pages(
-        self, column: int | None, parse: Callable[[bytes], P | None], *, whole: bool
+        self, column: int | None, parse: Callable[[bytes], P | None]
     ) -> tuple[list[P], Int64s]:
         """Return the distinct pages of a column, and which of them each file has.
 
-        ``parse`` makes a page of the metadata of a column, ``None`` if it is unusual. ``whole`` is
-        as for :meth:`bind`.
+        ``parse`` makes a page of the metadata of a column, ``None`` if it is unusual. Missing
+        bytes of mapped files are read ahead.
         """
         footers, bases = self.footers, self.bases
         if column is None or not bool((footers["columns"] > column).all()):
@@ -351,8 +343,7 @@ class SmallBatch:
             starts = np.array(first, np.int64)[page_of]
             sizes = ends.astype(np.int64) - starts
             self._counters.add_read(len(sizes), int(sizes.sum()))
-            if whole:
-                prefetch(np.stack([self.data.address + self.bases + starts, sizes], axis=1))
+            prefetch(np.stack([self.data.address + self.bases + starts, sizes], axis=1))
         return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
@@ -491,8 +482,8 @@ def _array(kind: pa.DataType, raw: bytes) -> _SmallArray | None:
 class _SmallArrays:
     """Fields of small files of format 2.0: a physical column has the pages of all files."""
 
-    def __init__(self, batch: SmallBatch, reader: RangeReader, *, whole: bool) -> None:
-        self._batch, self._reader, self._whole = batch, reader, whole
+    def __init__(self, batch: SmallBatch, reader: RangeReader) -> None:
+        self._batch, self._reader = batch, reader
         self._rows: dict[int, Int64s] = {}
         self._items: dict[int, Int64s] = {}
 
@@ -515,7 +506,7 @@ class _SmallArrays:
         from glaive.file.v2.arrays import ArrayColumn, ArrayPage
 
         data, latest = self._batch.data, Latest()
-        pages, which = self._batch.pages(index, partial(_array, kind), whole=self._whole)
+        pages, which = self._batch.pages(index, partial(_array, kind))
         own = [pages[at] for at in which.tolist()]
         self._rows[index] = np.array([page.rows for page in own])
         encodings = [page.encoding for page in own]

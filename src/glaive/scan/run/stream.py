@@ -82,7 +82,7 @@ def _batches(run: ScanRun) -> Iterator[pa.RecordBatch]:
 
 
 _SOON_BYTES = 8 * 1024 * 1024
-"""Approximate bytes that are read as soon as a first part; they have no early parts."""
+"""Approximate bytes of mapped files that are read in one part: the first batch comes soon."""
 
 _EARLY_ROWS = 1024
 """Minimum rows of the first part of a stream: one batch, or several small batches."""
@@ -105,7 +105,7 @@ def _with_early_parts(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanP
     - Fetched files have one early part, as each takes several round trips. They skip it if all rows
       take the time of two.
     - A scan with a limit skips early parts, as its consumer reads to the end.
-    - A scan of few bytes of mapped files skips them: they take twice the time of one part.
+    - A scan of few bytes of mapped files skips early parts, which take twice the time of one part.
     """
     part = parts[0] if parts and run.options.limit is None else None
     if not isinstance(part, FragmentWindows) or _are_soon_read(run, part):
