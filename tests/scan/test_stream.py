@@ -132,6 +132,17 @@ def test_a_stream_that_is_left_has_fetched_little_and_one_read_to_its_end_all_on
     assert parts <= requests + 12
 
 
+def test_the_first_batch_of_few_fetched_bytes_needs_a_part_of_them(tmp_path: Path) -> None:
+    place = f"memory://few-bytes{tmp_path}/t"
+    size = 0
+    glaive.write_dataset(make(50_000), place)
+    for work in (LanceDataset.to_table, lambda dataset: next(dataset.to_batches(batch_size=100))):
+        dataset = glaive.dataset(place)
+        work(dataset)
+        whole, size = size, dataset.io_stats_snapshot().read_bytes
+    assert size < 0.6 * whole
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(None, 30_000), (["id"], 1)])
 def test_a_fetched_stream_waits_for_one_part_before_it_reads_ahead_and_for_none_if_all_is_small(
     tmp_path: Path, columns: list[str] | None, rows: int
