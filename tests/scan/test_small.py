@@ -317,13 +317,15 @@ def one_by_one(
     return outcomes, names.index(victim.name)
 
 
-def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page_bytes", [None, 12], ids=["one page", "many pages"])
+def test_damage_is_told_as_by_the_reader_of_single_files(
+    tmp_path: Path, page_bytes: int | None
+) -> None:
     tables = [table.select(["id", "some", "flag", "text"]) for table in parts()[:10]]
     # Damaged text may not be text any more, which is not looked at.
     tables = [table.set_column(3, "text", table["text"].cast(pa.binary())) for table in tables]
-    dataset = store(tmp_path / "t", tables)
-    files = sorted((tmp_path / "t" / "data").iterdir())
-    victim = files[4]
+    dataset = store(tmp_path / "t", tables, max_page_bytes=page_bytes)
+    victim = tmp_path / "t" / "data" / dataset.get_fragments()[0].data_files()[0].path
     sound = victim.read_bytes()
     single, number = one_by_one(dataset, victim, outcome_of_all)
     rng = np.random.default_rng(0)
@@ -343,24 +345,41 @@ def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None
     assert told > 3
 
 
-def test_a_page_that_ends_beyond_all_numbers_is_told_as_by_the_reader_of_single_files(
-    tmp_path: Path,
+def far_away(_: Any, columns: list[Any]) -> None:
+    columns[1].pages[0].buffer_offsets[1] = 2**64 - 1
+
+
+def longer(_: Any, columns: list[Any]) -> None:
+    columns[1].pages[-1].length += 1
+
+
+def endless(_: Any, columns: list[Any]) -> None:
+    columns[1].pages[0].length = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (far_away, r"page buffer 1.*18446744073709551615"),
+        (longer, "page rows: expected 7 in all.* found 8"),
+        (endless, "page rows: expected at most .* found 18446744073709551615"),
+    ],
+)
+def test_pages_with_other_bytes_or_rows_are_told_as_by_the_reader_of_single_files(
+    tmp_path: Path, change: Callable[[Any, list[Any]], None], told: str
 ) -> None:
     dataset = store(tmp_path, [table.select(["id", "tags"]) for table in parts()[:10]])
     fragments = [one.metadata.to_json() for one in dataset.get_fragments()]
     file = fragments[4]["files"][0]
     victim = tmp_path / "data" / file["path"]
 
-    def far_away(_: Any, columns: list[Any]) -> None:
-        columns[1].pages[0].buffer_offsets[1] = 2**64 - 1
-
-    victim.write_bytes(rewritten(victim.read_bytes(), far_away))
+    victim.write_bytes(rewritten(victim.read_bytes(), change))
     file["file_size_bytes"] = victim.stat().st_size
     described = [glaive.FragmentMetadata.from_json(json.dumps(one)) for one in fragments]
     change = glaive.LanceOperation.Overwrite(dataset.lance_schema, described)
     dataset = LanceDataset.commit(tmp_path, change)
     assert together(dataset, ["id"]) == [10]
-    with pytest.raises(CorruptFileError, match=r"page buffer 1.*18446744073709551615"):
+    with pytest.raises(CorruptFileError, match=told):
         dataset.to_table()
 
 
@@ -506,10 +525,16 @@ def alternating(at: int, *, texts: Any = str) -> pa.Table:
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
-def test_files_whose_encodings_alternate_come_in_their_order(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize("paged", [7, 100], ids=["of many pages", "of one page"])
+def test_files_whose_encodings_alternate_come_in_their_order(
+    tmp_path: Path, version: str, paged: int
+) -> None:
     tables = [alternating(at) for at in range(60)]
     expected = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-    dataset = store(tmp_path / "t", tables, data_storage_version=version)
+    for at, table in enumerate(tables):
+        few = {"max_page_bytes": 12} if at % paged == 5 else {}
+        options = few | {"mode": "append", "data_storage_version": version}
+        dataset = glaive.write_dataset(table, tmp_path / "t", **options)
     assert together(dataset) == [60]
     assert dataset.to_table().to_pylist() == expected.to_pylist()
 

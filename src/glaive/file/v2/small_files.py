@@ -108,7 +108,7 @@ def suits_bulk_reads(fields: Sequence[Field]) -> bool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SmallPage:
-    """The metadata of a column with one page, independent of its file.
+    """The metadata of a page, independent of its file.
 
     ``end`` is where the last of its buffers ends. ``opened`` is the page without its bytes, and
     ``signature`` its own, ``None`` for a page that is to be read alone. ``dictionary`` tells where
@@ -125,7 +125,7 @@ class SmallPage:
 
 
 class _FilePage(Protocol):
-    """The only page of a column of a file."""
+    """A page of a column of a file."""
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
@@ -139,39 +139,37 @@ class _FilePage(Protocol):
 P = TypeVar("P", bound=_FilePage)
 
 
-def _only_page(raw: bytes) -> tuple[Any, Any, PageBytes, int] | None:
-    """Parse the metadata of a column; ``None`` unless it has one page with a usual location.
+def _file_pages(message: Any) -> list[tuple[Any, PageBytes, int]] | None:
+    """Return the pages of a column; ``None`` unless it has some, with usual locations.
 
-    Return the message, its page, the buffers, and where the last of them ends.
+    Each comes with its buffers, and where the last of them ends.
     """
-    message = file2_pb2.ColumnMetadata.FromString(raw)
-    if len(message.pages) != 1:
-        return None
-    page = message.pages[0]
-    offsets, sizes = page.buffer_offsets, page.buffer_sizes
-    if len(offsets) != len(sizes) or page.encoding.WhichOneof("location") != "direct":
-        return None
-    ranges = tuple(map(ByteRange, offsets, sizes))
-    end = max((part.end for part in ranges), default=0)
-    if end > _MAX_FILE_BYTES:
-        return None
-    return message, page, PageBytes(ranges, None, page.length, _WHERE), end
+    pages = []
+    for page in message.pages:
+        offsets, sizes = page.buffer_offsets, page.buffer_sizes
+        if len(offsets) != len(sizes) or page.encoding.WhichOneof("location") != "direct":
+            return None
+        ranges = tuple(map(ByteRange, offsets, sizes))
+        end = max((part.end for part in ranges), default=0)
+        if end > _MAX_FILE_BYTES:
+            return None
+        pages.append((page, PageBytes(ranges, None, page.length, _WHERE), end))
+    return pages or None
 
 
 @lru_cache(maxsize=4096)
-def _page(raw: bytes) -> SmallPage | None:
-    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
-    found = _only_page(raw)
-    if found is None:
-        return None
-    _, page, own, end = found
-    layout = parse_page_layout(page.encoding.direct.encoding, _WHERE)
-    opened = open_page(layout, own)
-    if isinstance(opened, BlobPage):
-        return None
-    signature = opened.page_signature() if page.length else None
-    dictionary = _dictionary(opened, own.ranges)
-    return SmallPage(page.length, own.ranges, end, layout, opened, signature, dictionary)
+def _pages(raw: bytes) -> tuple[SmallPage, ...] | None:
+    """Parse the metadata of a column; ``None`` unless its pages are of usual kinds."""
+    pages = []
+    for page, own, end in _file_pages(file2_pb2.ColumnMetadata.FromString(raw)) or ():
+        layout = parse_page_layout(page.encoding.direct.encoding, _WHERE)
+        opened = open_page(layout, own)
+        if isinstance(opened, BlobPage):
+            return None
+        signature = opened.page_signature() if page.length else None
+        dictionary = _dictionary(opened, own.ranges)
+        pages.append(SmallPage(page.length, own.ranges, end, layout, opened, signature, dictionary))
+    return tuple(pages) or None
 
 
 def _dictionary(opened: PageReader, ranges: Sequence[ByteRange]) -> tuple[int, int, bool, float]:
@@ -262,7 +260,7 @@ class SmallBatch:
                 self._layout_pages(leaf.column, leaf.entries_per_row) for leaf in node.leaves()
             ]
             self._check_capacity(leaves)
-            order = _order([_codes(pages)[which] for pages, which in leaves])
+            order = _order([_file_codes(*leaf) for leaf in leaves])
             parts = [
                 self._column(*found, order).grouped(leaf.entries_per_row)
                 for leaf, found in zip(node.leaves(), leaves, strict=True)
@@ -271,10 +269,13 @@ class SmallBatch:
             columns.append(whole if order is None else OtherOrder(whole, self.rows, order))
         return PagedColumns(columns, rows, reader)
 
-    def _column(self, pages: list[SmallPage], which: Int64s, order: Int64s | None) -> Column:
+    def _column(
+        self, pages: list[SmallPage], which: Int64s, files: Int64s, order: Int64s | None
+    ) -> Column:
         """Return a column of runs of neighbouring pages, and of pages that are read alone."""
-        files = np.arange(len(which)) if order is None else order
-        which = which[files]
+        if order is not None:
+            moved = np.argsort(np.argsort(order)[files], kind="stable")
+            which, files = which[moved], files[moved]
         code = _codes(pages)[which]
         cuts = [0, *(np.flatnonzero((np.diff(code) != 0) | (code[1:] < 0)) + 1).tolist(), len(code)]
         runs = [
@@ -283,7 +284,7 @@ class SmallBatch:
         return Column(runs, _WHERE)
 
     def _run(self, pages: list[SmallPage], which: Int64s, files: Int64s) -> PageReader:
-        """Return the pages of some files as one page."""
+        """Return pages, each of one of ``files``, as one page."""
         page = pages[which[0]]
         if page.signature is None or len(files) == 1:
             base = int(self.bases[files[0]])
@@ -298,20 +299,28 @@ class SmallBatch:
         joined: PageReader = page.signature.join(parts)
         return joined
 
-    def _layout_pages(self, column: int | None, entries: int) -> tuple[list[SmallPage], Int64s]:
+    def _layout_pages(
+        self, column: int | None, entries: int
+    ) -> tuple[list[SmallPage], Int64s, Int64s]:
         """Return pages with layouts that have so many ``entries`` for each row of their files."""
-        pages, which = self.pages(column, _page)
-        rows = np.array([page.rows for page in pages], np.uint64)[which]
+        pages, which, files = self.pages(column, _pages)
+        rows = self.sums(files, [page.rows for page in pages], which)
         if not bool((rows == self.rows * entries).all()):
-            raise BulkReadError("a page has other rows than its file")
-        return pages, which
+            raise BulkReadError("a column has other rows than its file")
+        return pages, which, files
+
+    def sums(self, files: Int64s, values: Sequence[int], which: Int64s) -> NDArray[np.float64]:
+        """Sum up a value of the pages of each file; sums of damaged pages do not overflow."""
+        total = np.zeros(len(self.rows))
+        np.add.at(total, files, np.array(values, np.float64)[which])
+        return total
 
     def pages(
-        self, column: int | None, parse: Callable[[bytes], P | None]
-    ) -> tuple[list[P], Int64s]:
-        """Return the distinct pages of a column, and which of them each file has.
+        self, column: int | None, parse: Callable[[bytes], tuple[P, ...] | None]
+    ) -> tuple[list[P], Int64s, Int64s]:
+        """Return the distinct pages of a column, and, for each page, which it is and its file.
 
-        ``parse`` makes a page of the metadata of a column, ``None`` if it is unusual. Missing
+        ``parse`` makes pages of the metadata of a column, ``None`` if one is unusual. Missing
         bytes of mapped files are read ahead.
         """
         footers, bases = self.footers, self.bases
@@ -326,35 +335,38 @@ class SmallBatch:
         begin = bases + starts.astype(np.int64)
         end = (begin + sizes.astype(np.int64)).tolist()
         raw = memoryview(self.data)
-        number: dict[P | None, int] = {}
+        number: dict[tuple[P, ...] | None, int] = {}
         which = [
             number.setdefault(parse(bytes(raw[a:b])), len(number))
             for a, b in zip(begin.tolist(), end, strict=True)
         ]
-        pages = [page for page in number if page is not None]
-        if len(pages) < len(number):
-            raise BulkReadError("a column has several pages, or one of an unusual kind")
-        page_of = np.array(which)
+        pages = [page for own in number for page in own or ()]
+        if None in number:
+            raise BulkReadError("a column has no page, or one of an unusual kind")
+        counts = np.array([len(own or ()) for own in number])
+        firsts, counts = (np.cumsum(counts) - counts)[which], counts[which]
+        files = np.repeat(np.arange(len(which)), counts)
+        page_of = np.arange(len(files)) + (firsts - np.cumsum(counts) + counts)[files]
         ends = np.array([page.end for page in pages], np.uint64)[page_of]
-        if not bool((ends <= footers["metadata"]).all()):
+        if not bool((ends <= footers["metadata"][files]).all()):
             raise BulkReadError("a page is beyond its file")
         if self._counters is not None:
             first = [min((part.offset for part in page.ranges), default=page.end) for page in pages]
             starts = np.array(first, np.int64)[page_of]
             sizes = ends.astype(np.int64) - starts
             self._counters.add_read(len(sizes), int(sizes.sum()))
-            prefetch(np.stack([self.data.address + self.bases + starts, sizes], axis=1))
-        return pages, page_of
+            prefetch(np.stack([self.data.address + bases[files] + starts, sizes], axis=1))
+        return pages, page_of, files
 
-    def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
+    def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s, Int64s]]) -> None:
         """Check that values, each with an item of its own, take a reasonable amount of memory."""
         total = 0.0
-        for pages, which in leaves:
+        for pages, which, files in leaves:
             kept = np.array([page.dictionary for page in pages], np.float64)[which]
             starts, sizes, times = kept[:, 0].astype(np.int64), kept[:, 1], kept[:, 3]
             packed = np.flatnonzero((kept[:, 2] > 0) & (sizes >= _SIZE))
             # Whatever the scheme, the size before it was applied comes first.
-            at = self.bases[packed] + starts[packed]
+            at = self.bases[files[packed]] + starts[packed]
             words = as_array(self.data)[at[:, None] + np.arange(_SIZE)].view("<u4")
             sizes[packed] = words[:, 0]
             total += float((sizes * times).sum())
@@ -377,6 +389,16 @@ def _codes(pages: Sequence[SmallPage]) -> Int64s:
     return np.array(codes, np.int64)
 
 
+def _file_codes(pages: Sequence[SmallPage], which: Int64s, files: Int64s) -> Int64s:
+    """Number the signatures of the pages of each file, in their order."""
+    codes = _codes(pages)[which]
+    if bool((np.diff(files) > 0).all()):
+        return codes
+    numbers: dict[bytes, int] = {}
+    own = np.split(codes, np.flatnonzero(np.diff(files)) + 1)
+    return np.array([numbers.setdefault(code.tobytes(), len(numbers)) for code in own])
+
+
 # --- Files whose encodings alternate: another order has fewer runs ----------------------
 
 _FEWER = 2
@@ -386,7 +408,7 @@ _FEWER = 2
 def _order(codes: Sequence[Int64s]) -> Int64s | None:
     """Return an order of the files with far fewer runs, or ``None`` if theirs has few.
 
-    ``codes`` number the encodings of the pages of each leaf.
+    ``codes`` number the encodings of the files, for each leaf.
     """
     runs = max((int(np.count_nonzero(np.diff(code))) + 1 for code in codes), default=1)
     kinds, number = np.unique(np.stack(codes), axis=1, return_inverse=True)
@@ -450,7 +472,7 @@ class OtherOrder(BoundField):
 
 
 class _SmallArray(NamedTuple):
-    """The only page of a column in a file, independent of the file."""
+    """A page of a column in a file, independent of the file."""
 
     rows: int
     ranges: tuple[ByteRange, ...]
@@ -459,24 +481,24 @@ class _SmallArray(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _array(kind: pa.DataType, raw: bytes) -> _SmallArray | None:
-    """Parse the metadata of a column; ``None`` unless it has one page, of a usual kind."""
+def _arrays(kind: pa.DataType, raw: bytes) -> tuple[_SmallArray, ...] | None:
+    """Parse the metadata of a column; ``None`` unless its pages are of usual kinds."""
     from glaive.encodings.array_encodings import read_array
     from glaive.file.v2.arrays import holds_blobs, parse_array_encoding
 
-    found = _only_page(raw)
-    if found is None:
-        return None
-    message, page, own, end = found
+    message = file2_pb2.ColumnMetadata.FromString(raw)
     if message.encoding.WhichOneof("location") != "direct":
         return None
     if holds_blobs(message.encoding.direct.encoding, _WHERE):
         return None
-    parsed = parse_array_encoding(page.encoding.direct.encoding, _WHERE)
-    encoding = read_array(parsed, kind, own.rows, own, top=True)
-    if encoding.structural and offset_bits(kind) is not None:  # text of Lance before 0.14
-        return None
-    return _SmallArray(own.rows, own.ranges, end, encoding)
+    pages = []
+    for page, own, end in _file_pages(message) or ():
+        parsed = parse_array_encoding(page.encoding.direct.encoding, _WHERE)
+        encoding = read_array(parsed, kind, own.rows, own, top=True)
+        if encoding.structural and offset_bits(kind) is not None:  # text of Lance before 0.14
+            return None
+        pages.append(_SmallArray(own.rows, own.ranges, end, encoding))
+    return tuple(pages) or None
 
 
 class _SmallArrays:
@@ -484,8 +506,8 @@ class _SmallArrays:
 
     def __init__(self, batch: SmallBatch, reader: RangeReader) -> None:
         self._batch, self._reader = batch, reader
-        self._rows: dict[int, Int64s] = {}
-        self._items: dict[int, Int64s] = {}
+        self._rows: dict[int, NDArray[np.float64]] = {}
+        self._items: dict[int, NDArray[np.float64]] = {}
 
     def bind(self, fields: Sequence[Field], column_of: Mapping[int, int]) -> list[BoundField]:
         """See :meth:`SmallBatch.bind`."""
@@ -506,19 +528,19 @@ class _SmallArrays:
         from glaive.file.v2.arrays import ArrayColumn, ArrayPage
 
         data, latest = self._batch.data, Latest()
-        pages, which = self._batch.pages(index, partial(_array, kind))
+        pages, which, files = self._batch.pages(index, partial(_arrays, kind))
         own = [pages[at] for at in which.tolist()]
-        self._rows[index] = np.array([page.rows for page in own])
-        encodings = [page.encoding for page in own]
-        self._items[index] = np.array([getattr(each, "num_items", 0) for each in encodings])
+        items = [getattr(page.encoding, "num_items", 0) for page in pages]
+        self._rows[index] = self._batch.sums(files, [page.rows for page in pages], which)
+        self._items[index] = self._batch.sums(files, items, which)
         opened = []
-        for page, base in zip(own, self._batch.bases.tolist(), strict=True):
+        for page, base in zip(own, self._batch.bases[files].tolist(), strict=True):
             buffers = [data.slice(base + start, size) for start, size in page.ranges]
             held = PageBytes(page.ranges, buffers, page.rows, _WHERE)
             opened.append(ArrayPage(page.encoding, Source(held, latest)))
         return ArrayColumn(opened, _WHERE, data.size)
 
-    def _check(self, node: Node, rows: Int64s) -> None:
+    def _check(self, node: Node, rows: NDArray[Any]) -> None:
         """Check that in each file a field has the rows that the file, or its lists, have."""
         if node.column is not None and bool((self._rows.get(node.column, rows) != rows).any()):
             raise BulkReadError("a page has other rows than its file")
