@@ -376,8 +376,8 @@ def test_pages_with_other_bytes_or_rows_are_told_as_by_the_reader_of_single_file
     victim.write_bytes(rewritten(victim.read_bytes(), change))
     file["file_size_bytes"] = victim.stat().st_size
     described = [glaive.FragmentMetadata.from_json(json.dumps(one)) for one in fragments]
-    change = glaive.LanceOperation.Overwrite(dataset.lance_schema, described)
-    dataset = LanceDataset.commit(tmp_path, change)
+    operation = glaive.LanceOperation.Overwrite(dataset.lance_schema, described)
+    dataset = LanceDataset.commit(tmp_path, operation)
     assert together(dataset, ["id"]) == [10]
     with pytest.raises(CorruptFileError, match=told):
         dataset.to_table()
@@ -894,6 +894,29 @@ def test_rows_of_a_large_kept_column_are_found_after_many_updates(tmp_path: Path
         assert found["text"].to_pylist() == [str(row) * 200 for row in found["id"].to_pylist()]
         assert found["word"].to_pylist() == found["text"].to_pylist()
         assert sorted(found["id"].to_pylist()) == list(range(at, 900, 31))
+
+
+def test_updates_of_few_rows_do_not_copy_the_other_rows_of_a_kept_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, joined = 3000, []
+    table = pa.table({"id": range(rows), "text": [str(row) * 50 for row in range(rows)]})
+    dataset = glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=300)
+
+    def concat_arrays(arrays: list[pa.Array]) -> pa.Array:
+        if pa.types.is_string(arrays[0].type):
+            joined.append(sum(map(len, arrays)))
+        return real(arrays)
+
+    real = small.concat_arrays
+    for at in range(60):
+        dataset.update({"id": "id + 0"}, where=f"id % 300 = {at}")
+        if not at:
+            monkeypatch.setattr(small, "concat_arrays", concat_arrays)
+    assert 100 < max(joined) < rows
+    assert sum(joined) < 5 * rows
+    found = dataset.to_table(filter="id % 7 = 0").sort_by("id")
+    assert found["text"].to_pylist() == [str(row) * 50 for row in range(0, rows, 7)]
 
 
 def test_a_version_with_the_same_columns_uses_the_same_projections_and_filters(

@@ -437,7 +437,8 @@ class SmallColumns:
     def _keep(self, at: int, kept: KeptColumn, pieces: Sequence[pa.Array]) -> Sequence[pa.Array]:
         size = sum(piece.nbytes for piece in pieces)
         if len(pieces) > (1 if size < _MIN_PIECES_BYTES else _MAX_PIECES):
-            pieces = [_read_only(concat_arrays(pieces))]
+            first = 0 if size < _MIN_PIECES_BYTES else _first_short([*map(len, pieces)])
+            pieces = [*pieces[:first], _read_only(concat_arrays(pieces[first:]))]
         kept = KeptColumn(self.part, pieces, kept.taken)
         self.source.snapshot.session.cache.put(self._key_of(at), kept, size)
         return pieces
@@ -503,6 +504,14 @@ class SmallColumns:
             pieces.append(read_singly(source, [own], at) if piece is None else piece)
         array: pa.Array = concat_arrays(pieces)
         return array
+
+
+def _first_short(rows: Sequence[int]) -> int:
+    """Return the first of the last pieces to join: pieces before it are longer than they are."""
+    first = len(rows) - 1
+    while first and rows[first - 1] <= 2 * sum(rows[first:]):
+        first -= 1
+    return first
 
 
 def _take_pieces(pieces: Sequence[pa.Array], rows: Int64s) -> pa.Array:
