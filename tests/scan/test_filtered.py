@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
+from glaive.file.protocol import BoundField
 from glaive.io.access import open_store
 from glaive.scan.options import ScanStatistics
 from glaive.table.load import open_latest
@@ -265,6 +267,47 @@ def test_columns_of_few_rows_are_not_read_whole(
     found = opened.to_table(["wide", "other"], "id in (5, 150000)")
     assert found.num_rows == 2
     assert store.bytes_read < 1_000_000  # ids are a quarter of all
+
+
+TAGS = [[f"tag number {(at + i) % 7}" for i in range(at % 9)] for at in range(6000)]
+LABELS = [[f"label {at} {i}" for i in range(at % 3)] for at in range(6000)]
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "one_of", "way"),
+    [
+        ("2.2", TAGS, 2, "take"),  # items of a dictionary
+        ("2.2", LABELS, 5, "read"),
+        ("2.2", LABELS, 12, "take"),
+        ("2.0", TAGS, 12, "read"),
+        ("2.0", TAGS, 150, "take"),
+        ("2.2", range(6000), 12, "read"),
+        ("2.2", range(6000), 150, "take"),
+    ],
+)
+def test_rows_of_a_filter_are_taken_or_read_by_their_share_and_the_pages(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    values: list[Any],
+    one_of: int,
+    way: str,
+) -> None:
+    table = pa.table({"id": range(len(values)), "value": pa.array(values)})
+    dataset = glaive.write_dataset(table, tmp_path / "t", data_storage_version=version)
+    ways = []
+    for name in ("take", "read"):
+
+        def work(column: BoundField, *rows: Any, name: str = name, real: Any = None) -> Any:
+            if column.field.name == "value":
+                ways.append(name)
+            return real(column, *rows)
+
+        real = getattr(BoundField, name)
+        monkeypatch.setattr(BoundField, name, partialmethod(work, name=name, real=real))
+    found = dataset.to_table(columns=["value"], filter=f"id % {one_of} = 0")
+    assert ways == [way]
+    assert found["value"].to_pylist() == list(values[::one_of])
 
 
 def test_a_limit_ends_the_scan(counted: tuple[LanceDataset, CountingStore]) -> None:

@@ -187,18 +187,9 @@ Chunk = list[Any]
 Late = bool | frozenset[int] | None
 """Fields that are taken row by row: all, some, or (``None``) where that is cheaper."""
 
-_MAX_TAKEN_SHARE_NUMBERS, MAX_TAKEN_SHARE = 0.01, 0.12
-"""Shares of rows up to which single rows are taken, and above which ranges are decoded.
-
-Numbers are unpacked at memory speed, so that a take of more than a hundredth costs more. Strings
-and lists take longer to decode.
-"""
-
 _MAX_GATHERED = {True: 0.1, False: 0.6}
 """Share of rows up to which values of an array are taken by row number, else compacted: of words
 without nulls, and of other values."""
-
-_NUMBER_BYTES = 16
 
 
 class Selection(Protocol):
@@ -307,24 +298,13 @@ class FragmentSelection:
         if self.count == self.selected.span:
             return False
         if late is None:
-            return self.selected.is_few(_taken_share(self.bound.stored[at].field.type))
+            return self.selected.is_few(self.bound.stored[at].taken_share)
         return late if isinstance(late, bool) else at in late
 
 
 def _are_words(kind: Any) -> bool:
     """Return whether values are words of 8 to 64 bits."""
     return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
-
-
-def _taken_share(kind: Any) -> float:
-    """Return the share of rows of a type up to which a take is cheaper."""
-    try:
-        plain = int(kind.bit_width) // 8 <= _NUMBER_BYTES
-    except ValueError:  # variable width
-        plain = False
-    return (
-        _MAX_TAKEN_SHARE_NUMBERS if plain and not pa.types.is_dictionary(kind) else MAX_TAKEN_SHARE
-    )
 
 
 def fields_of(outputs: Sequence[Output | Computed]) -> list[int]:

@@ -29,7 +29,7 @@ from glaive.arrow.chunked import (
 )
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
-from glaive.file.protocol import BoundColumn, in_proportion
+from glaive.file.protocol import TAKEN_SHARE, BoundColumn, in_proportion
 from glaive.file.v2.reader import PagedColumns
 from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, SmallBatch, suits_bulk_reads
 from glaive.format.fields import LanceSchema
@@ -40,15 +40,7 @@ from glaive.io.mapped import map_many
 from glaive.io.pool import gather
 from glaive.io.store import read_many
 from glaive.kernels.compact import DeletionMask
-from glaive.scan.filter_search import (
-    MAX_TAKEN_SHARE,
-    Chunk,
-    Late,
-    RowSelection,
-    Search,
-    Selection,
-    fields_of,
-)
+from glaive.scan.filter_search import Chunk, Late, RowSelection, Search, Selection, fields_of
 from glaive.scan.options import Meter
 from glaive.scan.plan import FragmentRows, plan_all
 from glaive.scan.projection import (
@@ -614,7 +606,7 @@ class _SmallSelection:
         selected = RowSelection(0, len(self.flags), flags=self.flags)
         passing = self.decoded.picked(self.count, selected.pick)
         unread = [at for at in fields_of(outputs) if not self.decoded.has(at)]
-        if self.count > MAX_TAKEN_SHARE * len(self.flags):
+        if self.count > TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
         else:
             columns, rows = self.columns.narrowed(selected.rows)

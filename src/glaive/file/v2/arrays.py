@@ -65,7 +65,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.file.blobs import BlobValues, PendingBlobs
-from glaive.file.protocol import BoundField, FormatProfile, Proportion
+from glaive.file.protocol import TAKEN_SHARE_OF_NUMBERS, BoundField, FormatProfile, Proportion
 from glaive.file.v2.columns import Node, array_tree, number_array_columns
 from glaive.file.v2.container import MAX_ROWS, Container
 from glaive.file.v2.reader import FileV2
@@ -627,6 +627,13 @@ class ArrayField(BoundField):
     def nbytes(self) -> int:
         """Bytes of memory held; an estimate from the pages."""
         return PAGE_BYTES * len(self._node.cuts())
+
+    @property
+    def taken_share(self) -> float:
+        """Share of rows up to which a take is quicker than a read: takes are slow for lists."""
+        kind = self.field.type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        return TAKEN_SHARE_OF_NUMBERS if is_list else super().taken_share
 
     def cuts(self) -> Int64s:
         """Return row numbers at which pages begin, ascending, both ends included."""

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import starmap
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
@@ -81,6 +82,10 @@ _MAX_LIMITED_LEAVES: Final = 2
 """Maximum leaves that are limited page by page: each page has half of the limit."""
 
 
+_ITEMS_SHARE: Final = 0.5
+"""Share of rows up to which a take from lists of items of dictionaries is quicker than a read."""
+
+
 class FieldColumns(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
@@ -140,6 +145,15 @@ class FieldColumns(BoundField):
             return super().value_bytes
         size = sum(column.entries * value_bytes(leaf.type) for leaf, column in leaves)
         return OFFSET_BYTES + size // max(1, self.num_rows)
+
+    @property
+    def taken_share(self) -> float:
+        """Share of rows up to which a take is quicker than a read.
+
+        Lists of items of dictionaries are large: a take copies only the items that it returns.
+        """
+        leaves = zip(self.node.leaves(), self.leaf_columns, strict=True)
+        return _ITEMS_SHARE if all(starmap(_copies_items, leaves)) else super().taken_share
 
     def cuts(self) -> Int64s:
         """Return row numbers at which to divide a read of all rows, ascending, with both ends."""
@@ -359,6 +373,14 @@ def _unchanged(step: Any) -> Any:
 def _has_any_size(leaf: Node) -> bool:
     """Return whether a row may have any number of bytes in this leaf."""
     return bool(leaf.layers) or not has_known_width(leaf.type)
+
+
+def _copies_items(leaf: Node, column: Column | None) -> bool:
+    """Return whether a leaf has lists whose values are copied from a dictionary."""
+    page = column.pages[0] if column is not None and column.pages else None
+    if not isinstance(page, MiniBlockReader) or pa.types.is_dictionary(leaf.type):
+        return False
+    return bool(page.num_dictionary_items and page.layout.limits.max_rep)
 
 
 def _text_bytes(leaf: Leaf) -> int:

@@ -32,7 +32,7 @@ from glaive.kernels.distances import (
 from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter_scan import FilteredScan
-from glaive.scan.filter_search import MAX_TAKEN_SHARE, FragmentSelection
+from glaive.scan.filter_search import FragmentSelection
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.nearest.indexed import (
@@ -110,7 +110,7 @@ def load_vectors(
     """
     selected, bound = selection.selected, selection.bound
     column = bound.stored[output.at]
-    if selected.is_few(MAX_TAKEN_SHARE):
+    if selected.is_few(column.taken_share):
         vectors = _vectors_of(column.take(selected.rows), output, kind)
         yield LoadedVectors(bound, position, vectors, selected.rows)
         return
