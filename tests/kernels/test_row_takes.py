@@ -23,6 +23,7 @@ from glaive.kernels.fsst import SymbolTable, encode_strings
 from glaive.kernels.records import LevelPage
 from glaive.kernels.row_takes import (
     CODES,
+    RUNS,
     STRINGS,
     RowColumns,
     RowItems,
@@ -42,7 +43,7 @@ LEVELS: list[tuple[ValueEncoding, int, int, int]] = [
 ]
 """Encodings of levels, their numbers and widths for the kernel, and the highest level."""
 
-VALUES = ["bits", "plain", "packed", "text", "codes", "items"]
+VALUES = ["bits", "plain", "packed", "runs", "wide", "text", "codes", "items", "wide items"]
 WORDS = [b"", b"a", b"column", b"columns of rows", b"\xff\xfe of bytes", b"of a row and more " * 40]
 TABLES = [SymbolTable((b"col", b"umn", b" of ", b"row")), SymbolTable((b"column", b"s", b"row "))]
 
@@ -52,7 +53,7 @@ class Sample:
 
     def __init__(self, seed: int, values: str, level: int | None, width: int) -> None:
         rng = np.random.default_rng(seed)
-        most = 1024 if values in ("packed", "items") or level == 3 else 1500
+        most = 1024 if values in ("packed", "items", "wide items") or level == 3 else 1500
         chunks = [int(rng.integers(1, 4)) for _ in range(int(rng.integers(1, 4)))]
         shift = 6 if rng.random() < 0.5 else -1
         counts = rng.integers(1, most + 1, sum(chunks))
@@ -62,27 +63,33 @@ class Sample:
             counts[self.first_chunks[1:] - 1] = rng.integers(1, 1 << shift, len(chunks))
         total = int(counts.sum())
         page_of_value = np.repeat(np.repeat(np.arange(len(chunks)), chunks), counts)
-        bits = {"bits": 1, "plain": 16, "packed": 32, "items": 32}.get(values, width)
-        form = {"bits": 1, "plain": 1, "text": STRINGS, "codes": CODES}.get(values, 3)
+        bits = {"bits": 1, "plain": 16, "packed": 32, "wide": 24 * width // 8}.get(values, width)
+        forms = {"bits": 1, "plain": 1, "wide": 1, "runs": RUNS, "text": STRINGS, "codes": CODES}
+        form = forms.get(values, 3)
         self.symbols = join_symbols([TABLES[n % 2] for n in range(len(chunks))])
         self.items: RowItems | None = None
         self.expected: list[Any]
         if form >= STRINGS:
             chosen = rng.integers(0, len(WORDS), total)
             self.expected = [WORDS[number] for number in chosen]
-            pieces = _texts(self.expected, page_of_value, counts, width, as_codes=values == "codes")
+            as_codes = values == "codes"
+            pieces = [_texts(self.expected, page_of_value, counts, width, as_codes=as_codes)]
         else:
-            top = {"bits": 2, "items": len(WORDS)}.get(values, 1000)
-            words = rng.integers(0, top, total)
+            top = {"bits": 2, "runs": 3}.get(values, len(WORDS) if "items" in values else 1000)
+            words = np.repeat(rng.integers(0, top, total), 300 if values == "runs" else 1)[:total]
             self.expected = words.tolist()
-            pieces = _words(words, counts, bits, packed=form == 3)
-        if values == "items":
-            self.expected = [WORDS[number] for number in words]
-            strings = _strings(WORDS * 2, width)
+            pieces = _words(words, counts, bits, form)
+        if form == 3 and "items" in values:
+            wide = [number.to_bytes(width // 8 + 1, "little") for number in range(len(WORDS))]
+            self.expected = [(WORDS if values == "items" else wide)[number] for number in words]
             chunk_count = len(counts)
             bases = len(WORDS) * rng.integers(0, 2, chunk_count)
             limits = np.full(chunk_count, len(WORDS))
-            self.items = RowItems(strings, 2 * len(WORDS), bases, limits)
+            count, data = 2 * len(WORDS), pa.py_buffer(b"".join(wide * 2))
+            self.items = RowItems(data, width + 8, None, count, bases, limits)
+            if values == "items":
+                offsets, _, data = _strings(WORDS * 2, width)
+                self.items = RowItems(data, width, offsets, count, bases, limits)
         encoded, definition, def_width, max_def = [], 0, 0, 0
         self.levels = np.zeros(total, np.uint16)
         if level is not None:
@@ -95,7 +102,7 @@ class Sample:
                 FixedWidth(pa.py_buffer(self.levels.tobytes()), 16, total), counts
             )
             encoded = [(blocks.data, blocks.sizes)]
-        data, sizes = assemble_chunks(counts, encoded, [pieces], value_width=4)
+        data, sizes = assemble_chunks(counts, encoded, pieces, value_width=4)
         self.nullable = level is not None and max_def == 1
         self.page = LevelPage(
             rep=0, rep_width=0, definition=definition, def_width=def_width, value_buffers=1,
@@ -121,7 +128,10 @@ class Sample:
             assert ends[-1] == size
             assert [text[a:b] for a, b in pairwise(ends)] == wanted
         else:
-            assert _unpacked(memory.slice(values, size), self.page.value_bits, count) == wanted
+            raw, width = memory.slice(values, size), self.pages.value_bits
+            if self.items is not None:
+                wanted = [int.from_bytes(item, "little") for item in wanted]
+            assert _unpacked(raw, width, count) == wanted
         here = self.levels[rows]
         assert (levels >= 0) == (self.page.definition > 0 and not self.nullable)
         if levels >= 0:
@@ -165,29 +175,40 @@ def _texts(
 
 
 def _words(
-    words: NDArray[np.int64], counts: NDArray[np.int64], bits: int, *, packed: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Chunks of words, or of bits."""
-    codec: ValueEncoding = InlineBitpacking(bits) if packed else Flat(bits)
-    data, sizes, first = [], [], 0
+    words: NDArray[np.int64], counts: NDArray[np.int64], bits: int, form: int
+) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """Chunks of words, of bits, or of wider values; runs have two parts in each chunk."""
+    codec: ValueEncoding = InlineBitpacking(bits) if form == 3 else Flat(bits)
+    if form == RUNS:
+        codec = RunLength(bits)
+    parts: list[list[bytes]] = [[] for _ in range(codec.num_buffers)]
+    first = 0
     for count in counts.tolist():
-        part = words[first : first + count]
-        raw = (
-            np.packbits(part > 0, bitorder="little") if bits == 1 else part.astype(f"<u{bits // 8}")
-        )
-        block = FixedWidth(pa.py_buffer(raw.tobytes()), bits, count)
+        part = words[first : first + count].tolist()
+        raw = b"".join(word.to_bytes(bits // 8, "little") for word in part if bits > 1)
+        if bits == 1:
+            raw = np.packbits(np.array(part, np.uint8), bitorder="little").tobytes()
+        block = FixedWidth(pa.py_buffer(raw), bits, count)
         encoded = codec.encode_blocks(block, np.array([count]))
-        data.append(np.asarray(encoded.data)[: int(encoded.sizes.sum())])
-        sizes.append(int(encoded.sizes.sum()))
+        data = np.asarray(encoded.data)[: int(encoded.sizes.sum())].tobytes()
+        if form == RUNS:
+            head = int.from_bytes(data[:8], "little")
+            parts[1].append(data[8 + head :])
+            data = data[8 : 8 + head]
+        parts[0].append(data)
         first += count
-    return np.concatenate(data), np.array(sizes)
+    return [
+        (np.frombuffer(b"".join(own), np.uint8), np.array([len(one) for one in own]))
+        for own in parts
+    ]
 
 
 def _unpacked(memory: pa.Buffer, bits: int, count: int) -> list[int]:
     if bits == 1:
         flags = np.unpackbits(np.frombuffer(memory, np.uint8), bitorder="little")
         return [int(flag) for flag in flags[:count]]
-    return [int(word) for word in np.frombuffer(memory, f"<u{bits // 8}", count)]
+    raw, width = memory.to_pybytes(), bits // 8
+    return [int.from_bytes(raw[at * width : (at + 1) * width], "little") for at in range(count)]
 
 
 SAMPLES = st.builds(
@@ -220,6 +241,15 @@ def test_rows_of_a_page_are_counted_from_its_first_row(values: str) -> None:
     rows = np.arange(sample.total)[::-1]
     result = taken([replace(sample.pages, first_row=1000)], rows + 1000)
     sample.check(result, 0, rows)
+
+
+@pytest.mark.parametrize("values", ["plain", "packed", "runs"])
+def test_numbers_of_missing_items_are_left_to_the_general_path(values: str) -> None:
+    sample = Sample(11, values, None, 32)
+    rows, top = np.arange(sample.total), max(sample.expected)
+    good = taken([replace(sample.pages, limit=top + 1)], rows)
+    sample.check(good, 0, rows)
+    assert take_rows(RowColumns([replace(sample.pages, limit=top)]), rows) is None
 
 
 @pytest.mark.parametrize("row", [-1, 2**40, -(2**63), 2**63 - 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.encodings.pages.miniblock import MiniBlockReader
 from glaive.errors import ColumnNotFoundError, OptionError, RowIndexError
 from glaive.io.access import open_store
 from glaive.scan.take import take_ids
@@ -54,6 +56,66 @@ def test_rows_come_in_the_order_asked_for(dataset: LanceDataset, rows: list[int]
 def test_every_row_alone(dataset: LanceDataset) -> None:
     for row in (0, 1, 1023, 1024, 1099, 1100, 2199, 2200, 2999):
         assert dataset.take([row]).equals(TABLE.slice(row, 1))
+
+
+def some(values: Any, kind: pa.DataType | None = None, *, nulls: bool = False) -> pa.Array:
+    mask = np.arange(ROWS) % 7 == 3 if nulls else None
+    return pa.array(list(values), kind, mask=mask)
+
+
+NUMBERS = [at % 97 for at in range(ROWS)]
+FLAT = pa.table(
+    {
+        f"{name}{' with nulls' * nulls}": some(values, kind, nulls=nulls)
+        for nulls in (False, True)
+        for name, values, kind in (
+            ("runs", [at // 40 for at in range(ROWS)], pa.int32()),
+            ("runs of words", [f"word {at // 300}" for at in range(ROWS)], None),
+            ("decimal", [Decimal(at) / 8 for at in range(ROWS)], pa.decimal128(20, 3)),
+            ("few decimals", [Decimal(at) * 10**15 / 8 for at in NUMBERS], pa.decimal128(30, 3)),
+            ("few numbers", [at * 1e100 for at in NUMBERS], None),
+            ("vector", [[at, at / 3] for at in range(ROWS)], pa.list_(pa.float32(), 2)),
+            ("bytes", [[at % 256, 1, 2] for at in range(ROWS)], pa.list_(pa.uint8(), 3)),
+            ("word", NUMBERS, None),
+            ("number", range(ROWS), None),
+        )
+    }
+)
+WORDS = pa.array([f"item {at}" for at in range(97)])
+
+
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("writer", ["glaive", "lance"])
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+def test_few_rows_of_all_flat_columns_take_no_step_for_each_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, writer: str
+) -> None:
+    library = pytest.importorskip(writer, reason="install the 'interop' group")
+    # Items of null vectors are null, too. glaive compresses decimals. In 2.3, nulls make sparse
+    # pages.
+    table = FLAT.drop_columns(["vector with nulls", "bytes with nulls"])
+    if version == "2.3":
+        table = FLAT.select([name for name in FLAT.column_names if "nulls" not in name])
+    if writer == "glaive":
+        table = table.select([name for name in table.column_names if "decimal " not in f"{name} "])
+    for name in {"word", "word with nulls"} & {*table.column_names}:
+        words = pa.DictionaryArray.from_arrays(table[name].chunk(0).cast(pa.int32()), WORDS)
+        table = table.set_column(table.column_names.index(name), name, words)
+    path = str(tmp_path / "t")
+    library.write_dataset(table, path, data_storage_version=version)
+    dataset = glaive.dataset(path)
+    alone: list[str] = []
+
+    def take(page: MiniBlockReader, rows: Any) -> Any:
+        alone.append(str(page.page.where))
+        return real(page, rows)
+
+    real = MiniBlockReader.take
+    monkeypatch.setattr(MiniBlockReader, "take", take)
+    for rows in ([5], [2999, 5, 5, 1700], list(range(40, 140))):
+        assert dataset.take(rows).to_pylist() == table.take(rows).to_pylist()
+    assert alone == []
 
 
 @pytest.mark.parametrize("rows", [[], [7], [7, 7, 3], [2999, 5, 1100]])

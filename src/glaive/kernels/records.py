@@ -141,11 +141,13 @@ class RowTable(NamedTuple):
 
     ``definition``, ``def_width`` and ``max_def`` are as for ``LevelPage``; with ``nullable`` a
     level of 1 is a null. ``values`` is the encoding of values: 1 plain ones of ``bits`` bits, 3
-    words packed inline, 5 strings with offsets of ``bits`` bits, 6 FSST codes of such strings.
-    Then ``symbols`` has :data:`SYMBOLS_BYTES` of symbols for each page.
+    words packed inline, 4 runs of words, 5 strings with offsets of ``bits`` bits, 6 FSST codes of
+    such strings. Then ``symbols`` has :data:`SYMBOLS_BYTES` of symbols for each page.
 
     If ``item_width`` is above 0, values are numbers of ``items`` items, and the kernel takes the
-    items: strings of ``item_data``, from ``item_offsets`` of ``item_width`` bytes.
+    items: strings of ``item_data``, from ``item_offsets`` of ``item_width`` bytes. Or values of
+    ``item_width`` bytes, if ``item_offsets`` is 0. If only ``items`` is above 0, words are numbers
+    of so many items, and the kernel takes the words.
 
     Row r of the dataset is value ``r - first_row``.
     """
@@ -178,7 +180,7 @@ class RowTable(NamedTuple):
 class TakenColumn(NamedTuple):
     """Place of a taken column, from the beginning of the memory; stored by the kernel.
 
-    ``values`` are words, bits, or the bytes of strings, ``size`` bytes in all; ``offsets``,
+    ``values`` are values, bits, or the bytes of strings, ``size`` bytes in all; ``offsets``,
     ``validity`` and ``levels`` are -1 if absent.
     """
 

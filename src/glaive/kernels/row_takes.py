@@ -24,12 +24,13 @@ from glaive.kernels.fsst import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.list_levels import same_length
 from glaive.kernels.native import row_takes as row_takes_loops
 from glaive.kernels.records import LevelPage, RowTable, TakenColumn, packed
-from glaive.kernels.strings import Strings
 from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, copy_of
 
+RUNS: Final = 4
 STRINGS: Final = 5
 CODES: Final = 6
-"""Encodings of strings in a ``LevelPage``: plain, or FSST codes."""
+"""Encodings of values in addition to those of a ``LevelPage``: runs of words, strings, and FSST
+codes of strings."""
 
 TOO_LITTLE: Final = -2
 _SCRATCH: Final = 32 * 64
@@ -54,12 +55,15 @@ _MIN_UNUSED_BYTES: Final = 1 << 16
 
 
 class RowItems(NamedTuple):
-    """The concatenated dictionaries of strings of one or more pages.
+    """The concatenated dictionaries of one or more pages: strings, or values of ``bits`` bits.
 
-    Values of chunk i are numbers below ``limits[i]``, relative to item ``bases[i]``.
+    Strings have ``offsets`` of so many bits. Values of chunk i are numbers below ``limits[i]``,
+    relative to item ``bases[i]``.
     """
 
-    strings: Strings
+    data: pa.Buffer
+    bits: int
+    offsets: pa.Buffer | None
     total: int
     bases: Int64s
     limits: Int64s
@@ -91,6 +95,8 @@ class RowPages:
         The symbols of all pages by :func:`join_symbols`, for ``CODES`` only.
     items
         The dictionary. The values then are its indices, and the result has its strings.
+    limit
+        If above 0, values are words below it: numbers of the items of one dictionary.
     first_row
         The row number of value 0.
     """
@@ -105,6 +111,7 @@ class RowPages:
     page: LevelPage
     symbols: UInt8s | None = None
     items: RowItems | None = None
+    limit: int = 0
     first_row: int = 0
     starts: Int64s = field(init=False)
     """Number of the first value of each page, and number of values."""
@@ -115,9 +122,9 @@ class RowPages:
         same_length(chunks, self.offsets, self.counts, self.firsts[1:])
         if items is not None:
             same_length(chunks, items.bases, items.limits)
-            width = items.strings.offset_bits >> 3
-            if not 0 <= items.total < items.strings.offsets.size // width:
-                raise ValueError(f"{items.total} items of {items.strings.offsets.size} bytes")
+            size = items.data.size if items.offsets is None else items.offsets.size
+            if not 0 <= items.total + (items.offsets is not None) <= 8 * size // items.bits:
+                raise ValueError(f"{items.total} items of {size} bytes")
         has_codes = self.page.values == CODES
         if has_codes != (self.symbols is not None and self.symbols.shape == (pages, _SYMBOLS)):
             raise ValueError(f"symbols and encodings of {pages} pages do not match")
@@ -134,8 +141,13 @@ class RowPages:
     def text_bits(self) -> int:
         """Bits of the offsets if the column has strings; else 0."""
         if self.items is not None:
-            return self.items.strings.offset_bits
+            return 0 if self.items.offsets is None else self.items.bits
         return self.page.value_bits if self.page.values >= STRINGS else 0
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a value, or of an offset of strings."""
+        return self.page.value_bits if self.items is None else self.items.bits
 
     def record(self, starts: Int64s) -> RowTable:
         """Return the record of the pages for the kernel, with the address of ``starts``."""
@@ -148,14 +160,13 @@ class RowPages:
             shift=self.shift, value_width=page.value_width, definition=page.definition,
             def_width=page.def_width, max_def=page.max_def, nullable=page.null_item,
             values=page.values, bits=page.value_bits,
-            symbols=given(symbols), first_row=self.first_row,
+            symbols=given(symbols), items=self.limit, first_row=self.first_row,
         )  # fmt: skip
         if items is None:
             return record
-        offsets, bits, data = items.strings
         return record._replace(
-            items=items.total, item_width=bits >> 3, item_offsets=address(offsets),
-            item_data=address(data), item_data_size=data.size,
+            items=items.total, item_width=items.bits >> 3, item_offsets=given(items.offsets),
+            item_data=address(items.data), item_data_size=items.data.size,
         )  # fmt: skip
 
 
@@ -185,7 +196,7 @@ class RowColumns:
     def __post_init__(self) -> None:
         texts = sum(column.text_bits > 0 for column in self.columns)
         extra = _BYTES_PER_COLUMN * len(self.columns) + _LAST_STRING_BYTES * texts
-        each = sum(16 + (column.text_bits or column.page.value_bits) for column in self.columns)
+        each = sum(16 + column.value_bits for column in self.columns)
         object.__setattr__(self, "_fixed", ((each >> 3) + 1, extra))
         object.__setattr__(self, "_texts", [_BYTES_PER_STRING * texts])
         self._place()

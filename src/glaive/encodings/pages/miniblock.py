@@ -34,8 +34,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import FixedWidth, block_bytes, slice_block
 from glaive.arrow.blocks import Variable as Texts
-from glaive.arrow.blocks import block_bytes, slice_block
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.encodings.miniblock.chunks import (
@@ -60,15 +60,25 @@ from glaive.encodings.protocol import (
 )
 from glaive.encodings.registry import page_layout
 from glaive.encodings.values.bitpack import InlineBitpacking
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst, FsstTables
+from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable
 from glaive.errors import CorruptFileError, RowIndexError
+from glaive.kernels._bitpack import WORD_BITS
 from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.records import LevelPage
-from glaive.kernels.row_takes import CODES, STRINGS, RowItems, RowPages, join_symbols, locate_values
-from glaive.kernels.strings import Strings
+from glaive.kernels.row_takes import (
+    CODES,
+    RUNS,
+    STRINGS,
+    RowItems,
+    RowPages,
+    join_symbols,
+    locate_values,
+)
 from glaive.types import Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
@@ -127,7 +137,8 @@ class Opened:
         from glaive.encodings.miniblock.lists import ListReader
 
         form = _value_form(layout.value) or (0, 0)
-        is_read = form[0] < STRINGS and form[1] >= 8 and layout.pieces == layout.level_buffers + 1
+        is_read = form[0] < RUNS and form[1] in WORD_BITS
+        is_read = is_read and layout.pieces == layout.level_buffers + 1
         lists = ListReader(layout, reader, levels, form if is_read else (0, 0), where)
         return cls(table, items, reader, levels, lists)
 
@@ -157,28 +168,38 @@ def without_chunks(buffers: Sequence[T]) -> list[T]:
 # For other pages, :mod:`glaive.encodings.pages.miniblock` takes column by
 # column. That path also says what is wrong with a damaged page.
 
-_WORD_BITS: Final = (1, 8, 16, 32, 64)
+_MAX_BITS: Final = 1 << 16
+"""Maximum bits of values of a fixed width. Without options, such pages have less than 256 bytes."""
+
 _PLAIN, _INLINE = 1, 3
 
 
-def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPages | None:
+def row_pages(
+    layout: MiniBlockLayout, small: Opened, data: pa.Buffer, *, numbers: bool = False
+) -> RowPages | None:
     """Return the pages of a layout with their chunks in memory, opened; ``None`` for others.
 
-    Strings of dictionaries become strings.
+    Numbers of items become items, or stay ``numbers`` of one dictionary.
     """
     table, definition = small.table, (0, 0)
     value = _value_form(layout.value)
-    if value is None or layout.rep is not None or layout.pieces != layout.level_buffers + 1:
+    if value is None or layout.rep is not None:
+        return None
+    buffers = 2 if value[0] == RUNS else 1
+    if layout.pieces != layout.level_buffers + buffers:
         return None
     if layout.definition is not None:
         form = level_form(layout.definition)
         if form is None:
             return None
         definition = form
-    items = None
-    if layout.dictionary is not None:
-        items = _items(small)
-        if items is None or value[0] >= STRINGS or value[1] == 1:
+    items, limit = None, 0
+    if layout.dictionary is not None and small.items is not None:
+        if numbers and small.items.bases is None:
+            limit = small.items.total
+        else:
+            items = _items(small)
+        if not (items or limit) or value[0] >= STRINGS or value[1] not in WORD_BITS:
             return None
     first_chunks = np.array([0, table.chunks]) if table.pages is None else table.pages
     symbols = _symbols(layout.value, len(first_chunks) - 1)
@@ -187,7 +208,7 @@ def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPag
         rep_width=0,
         definition=definition[0],
         def_width=definition[1],
-        value_buffers=1,
+        value_buffers=buffers,
         value_width=layout.value_width,
         max_rep=0,
         visible_max=0,
@@ -199,14 +220,20 @@ def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPag
     starts = np.ascontiguousarray(table.offsets[:-1])
     shift, firsts = table.shift, table.firsts
     return RowPages(
-        data, starts, table.sizes, firsts, table.counts, first_chunks, shift, page, symbols, items
-    )
+        data, starts, table.sizes, firsts, table.counts, first_chunks, shift, page, symbols, items,
+        limit,
+    )  # fmt: skip
 
 
 def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
     """Number and width of an encoding of values in ``RowPages``; ``None`` for others."""
-    if isinstance(codec, Flat) and codec.bits in _WORD_BITS:
-        return _PLAIN, codec.bits
+    if isinstance(codec, Flat):
+        is_whole = codec.bits == 1 or (0 < codec.bits <= _MAX_BITS and codec.bits % 8 == 0)
+        return (_PLAIN, codec.bits) if is_whole else None
+    if isinstance(codec, FixedSizeList) and codec.is_plain and codec.bits_per_value <= _MAX_BITS:
+        return _PLAIN, codec.bits_per_value
+    if isinstance(codec, RunLength):
+        return RUNS, codec.bits
     if isinstance(codec, InlineBitpacking):
         return _INLINE, codec.bits
     if isinstance(codec, Variable):
@@ -226,15 +253,18 @@ def _symbols(codec: ValueEncoding, pages: int) -> UInt8s | None:
 
 
 def _items(small: Opened) -> RowItems | None:
-    """Return the dictionaries of all pages, where their items are strings."""
+    """Return the dictionaries of all pages, where their items are strings or whole bytes."""
     items = small.items
-    if items is None or not isinstance(items.block, Texts):
+    if items is None:
         return None
     block, chunks = items.block, small.table.chunks
+    if not isinstance(block, Texts) and (not isinstance(block, FixedWidth) or block.bits % 8):
+        return None
     bases: Int64s = np.zeros(chunks, np.int64) if items.bases is None else items.bases
     limits: Int64s = np.full(chunks, items.total) if items.limits is None else items.limits
-    strings = Strings(block.offsets, block.offset_bits, block.data)
-    return RowItems(strings, block.count, bases, limits)
+    if isinstance(block, FixedWidth):
+        return RowItems(block.values, block.bits, None, block.count, bases, limits)
+    return RowItems(block.data, block.offset_bits, block.offsets, block.count, bases, limits)
 
 
 ONE_REQUEST_BYTES = 64 * 1024
@@ -293,13 +323,18 @@ class MiniBlockReader(PageReader):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=None)
 
-    def row_pages(self) -> RowPages | None:
-        """Return mapped pages for takes of several columns at once; ``None`` where unsupported."""
+    def row_pages(self, *, numbers: bool = False) -> RowPages | None:
+        """Return mapped pages for takes of several columns at once; ``None`` where unsupported.
+
+        Items of dictionaries are values, or stay ``numbers`` of one dictionary.
+        """
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
         if (small := self.opened(at_hand)) is not self.small:  # too large to be kept by takes
             return None
+        if numbers:
+            return row_pages(self.layout, small, at_hand[1], numbers=True)
         small.row_pages = small.row_pages or row_pages(self.layout, small, at_hand[1])
         return small.row_pages
 

@@ -123,6 +123,15 @@ class FixedSizeList(ValueEncoding):
         validity = sum(_bytes(level.items) for level in self._levels() if level.has_validity)
         return 8 * (validity + _bytes(self.item_count * self._leaf().bits))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are plain items of whole bytes, without validity."""
+        levels, leaf = self._levels(), self.values
+        while isinstance(leaf, FixedSizeList):
+            leaf = leaf.values
+        plain = isinstance(leaf, Flat) and not leaf.bits * levels[-1].items % 8
+        return plain and not any(level.has_validity for level in levels)
+
     def _levels(self) -> list[_Level]:
         levels = []
         items, inner = 1, self
@@ -162,11 +171,7 @@ class FixedSizeList(ValueEncoding):
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Block:
         """Read the wanted values; read only these if items are valid and fill whole bytes."""
-        levels, leaf = self._levels(), self.values
-        while isinstance(leaf, FixedSizeList):
-            leaf = leaf.values
-        plain = isinstance(leaf, Flat) and not leaf.bits * levels[-1].items % 8
-        if plain and not any(level.has_validity for level in levels):
+        if self.is_plain:
             rows = Flat(self.bits_per_value).take_mini(chunks, chunk, index)
             return self.decode_values(rows, chunks.where)
         return ValueEncoding.take_mini(self, chunks, chunk, index)

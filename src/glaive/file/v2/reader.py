@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import (
     Block,
+    Dictionary,
     FixedWidth,
     Variable,
     align_bits,
@@ -34,6 +35,7 @@ from glaive.encodings.levels import Layer, Leaf
 from glaive.encodings.pages.miniblock import MiniBlockReader, join_files
 from glaive.encodings.protocol import Fetch, PageBytes, PageReader, and_then, join
 from glaive.encodings.registry import open_page
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.errors import CorruptFileError
 from glaive.file.protocol import BoundColumn, BoundField, FileColumns, FormatProfile, Proportion
 from glaive.file.v2.columns import (
@@ -56,7 +58,7 @@ from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.io.mapped import readable_size
 from glaive.io.store import RangeReader
-from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
+from glaive.kernels.row_takes import RUNS, RowColumns, RowPages, take_rows
 from glaive.process import fork_safe, lock_with_timeout
 from glaive.types import ByteRange, FormatVersion, Int64s, Where, copy_of, items_of
 
@@ -471,6 +473,8 @@ would keep much."""
 _MAX_ROWS_PER_CHUNK: Final = 8
 """With so many rows of a chunk, decoding all of it is quicker, unless it holds strings."""
 
+_TAKEN: Final = Where("rows taken together")
+
 _MAX_PLANS: Final = 256
 """Combinations of pages that are kept; with more, all are dropped."""
 
@@ -479,12 +483,15 @@ class _Part(NamedTuple):
     """A leaf that is taken together with others.
 
     ``type`` is the type of a flat column whose rows become arrays directly. ``None``: the rows have
-    to become a leaf first.
+    to become a leaf first. ``lists`` is the encoding of values that are fixed-size lists, and
+    ``items`` is the dictionary of values that are numbers of its items.
     """
 
     pages: RowPages
     layers: tuple[Layer, ...]
     type: pa.DataType | None
+    lists: FixedSizeList | None
+    items: Block | None
 
     def array(self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool) -> pa.Array:
         """Return its rows as an array of ``type``; :meth:`leaf` describes the arguments."""
@@ -512,7 +519,11 @@ class _Part(NamedTuple):
             ends = _part(memory, offsets, (count + 1) * bits >> 3, own=shared)
             block = Variable(ends, bits, data, count)
         else:
-            block = FixedWidth(data, self.pages.page.value_bits, count)
+            block = FixedWidth(data, self.pages.value_bits, count)
+            if self.lists is not None:
+                block = self.lists.decode_values(block, _TAKEN)
+            elif self.items is not None:
+                block = Dictionary(block, self.items, count)
         leaf = Leaf(block, count, count, self.layers, null_count=nulls)
         if validity >= 0:
             leaf.validity = _part(memory, validity, (count + 7) >> 3, own=shared)
@@ -539,7 +550,8 @@ class _Plan(NamedTuple):
     def is_faster(self, count: int) -> bool:
         """Return whether taking so many rows here is quicker than column by column."""
         return count <= _MAX_SHARED_ROWS or all(
-            part.pages.text_bits or count <= _MAX_ROWS_PER_CHUNK * len(part.pages.sizes)
+            (part.pages.text_bits and part.pages.page.values != RUNS)
+            or count <= _MAX_ROWS_PER_CHUNK * len(part.pages.sizes)
             for own in self.parts
             for part in own
         )
@@ -643,16 +655,23 @@ def _parts(column: FieldColumns, segment: int) -> list[_Part]:
     found = []
     first_row = column.segments[segment]
     for node, part in zip(column.node.leaves(), column.leaf_columns, strict=True):
-        if part is None or node.kind != "leaf" or pa.types.is_dictionary(node.type):
+        if part is None or node.kind != "leaf":
             return []
         at = bisect_right(part.starts, first_row) - 1
         page = part.pages[at]
-        pages = page.row_pages() if isinstance(page, MiniBlockReader) else None
-        if not isinstance(page, MiniBlockReader) or pages is None:
+        if not isinstance(page, MiniBlockReader):
+            return []
+        is_dictionary = pa.types.is_dictionary(node.type)
+        pages = page.row_pages(numbers=is_dictionary)
+        items = page.small.items if page.small is not None and is_dictionary else None
+        if pages is None or is_dictionary != (pages.limit > 0):
             return []
         if part.starts[at]:
             pages = replace(pages, first_row=part.starts[at])
-        found.append(_Part(pages, page.layout.layers, _plain_type(node, pages, page.layout.layers)))
+        layers, value = page.layout.layers, page.layout.value
+        lists = value if isinstance(value, FixedSizeList) else None
+        block, kind = items and items.block, _plain_type(node, pages, layers)
+        found.append(_Part(pages, layers, kind, lists, block))
     return found
 
 
@@ -661,8 +680,8 @@ def _plain_type(node: Node, pages: RowPages, layers: Sequence[Layer]) -> pa.Data
     is_flat = len(layers) == len(node.layers) == 1 and not layers[0].is_list
     if not is_flat or node.layers[0] or node.members is not None:
         return None
-    bits = pages.text_bits or pages.page.value_bits
-    return node.type if is_stored_as(node.type, bits, texts=pages.text_bits > 0) else None
+    texts = pages.text_bits > 0
+    return node.type if is_stored_as(node.type, pages.value_bits, texts=texts) else None
 
 
 class PagedColumns(FileColumns):

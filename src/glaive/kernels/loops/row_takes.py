@@ -21,7 +21,7 @@ from glaive.kernels.loops.bitpack import (
 )
 from glaive.kernels.loops.chunks import load_size
 from glaive.kernels.loops.fsst_blocks import ESCAPE
-from glaive.kernels.loops.list_levels import BROKEN, FLAT, INLINE, PACKED
+from glaive.kernels.loops.list_levels import BROKEN, FLAT, INLINE, PACKED, RUNS
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
@@ -39,6 +39,7 @@ from glaive.kernels.loops.memory import (
     wrapping_sub,
 )
 from glaive.kernels.loops.offsets import arrow_offset, load_offset, store_offset
+from glaive.kernels.loops.runs import find_run
 from glaive.kernels.records import ChunkPlace, RowTable, TakenColumn, offsets_of
 
 # --- Places of rows of pages outside of lists: their chunks, values and levels ----------
@@ -51,6 +52,7 @@ CHUNK, INDEX, PAGE, VALUES, SIZE, WIDTH, LEVELS, LEVEL_SIZE = 0, 8, 16, 24, 32, 
 """Members of a row of the group: first the number of a chunk, then the address of its place.
 
 Later steps replace the address of values by the begin of the text, and their size by its bytes.
+The width is the width of packed words, or where the lengths of runs begin.
 """
 
 LINE = 64
@@ -143,9 +145,10 @@ def open_chunk(table: int, place: int) -> bool:
     chunk, index = load_i64(place + CHUNK), load_i64(place + INDEX)
     start = load_i64(chunk + CHUNK_PLACE.start)
     size = load_i64(chunk + CHUNK_PLACE.size)
-    value_width = load_i64(table + TABLE.value_width)
+    value_width, values = load_i64(table + TABLE.value_width), load_i64(table + TABLE.values)
     encoding = load_i64(table + TABLE.definition)
-    head = 2 + value_width + 2 * np.int64(encoding != 0)
+    sizes = value_width + value_width * np.int64(values == RUNS)
+    head = 2 + sizes + 2 * np.int64(encoding != 0)
     if start < 0 or size < head or start > data_size - size:
         return False
     at, position = data + start, (head + 7) & ~7
@@ -171,8 +174,7 @@ def open_chunk(table: int, place: int) -> bool:
     start += position
     store_u64(place + VALUES, start)
     store_u64(place + SIZE, values_size)
-    values, bits = load_i64(table + TABLE.values), load_i64(table + TABLE.bits)
-    ahead = np.int64(0)
+    bits, ahead = load_i64(table + TABLE.bits), np.int64(0)
     if values == INLINE:
         width = inline_width(data, data_size, start, values_size, bits)
         if width < 0 or index >= BLOCK:
@@ -182,6 +184,14 @@ def open_chunk(table: int, place: int) -> bool:
             ahead, _ = place_of_value(bits, width, index)
             ahead += bits >> 3
             prefetch(wrapping_add(data, start + ahead + ROW))
+    elif values == RUNS:
+        runs, width = load_size(at + 2 + value_width, value_width), bits >> 3
+        # First both sizes are bounded: padding and products do not overflow.
+        lengths = (values_size + 7) & ~7
+        if lengths > size - position - runs or runs * width != values_size:
+            return False
+        store_u64(place + WIDTH, start + lengths)
+        prefetch(wrapping_add(data, start + lengths))
     elif index < MAX_VALUES:
         ahead = (index * bits) >> 3
     prefetch(wrapping_add(data, start + ahead))
@@ -233,18 +243,32 @@ def level_of_row(table: int, place: int) -> np.int64:
 
 
 @kernel
+def has_plain(table: int, place: int) -> bool:
+    """Return whether the plain values of a row's chunk have the bytes that they need."""
+    count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
+    bits = load_i64(table + TABLE.bits)
+    return count <= MAX_VALUES and load_i64(place + SIZE) == (count * bits + 7) >> 3
+
+
+@kernel
 def word_of_row(table: int, place: int) -> tuple[np.uint64, bool]:
-    """Return the plain or packed value of a row, and whether it is there."""
+    """Return the word of a row, and whether it is there."""
     zero, bits = np.uint64(0), load_i64(table + TABLE.bits)
-    index, size = load_i64(place + INDEX), load_i64(place + SIZE)
-    source = load_i64(table + TABLE.data) + load_i64(place + VALUES)
-    if load_i64(table + TABLE.values) == INLINE:
+    index, values = load_i64(place + INDEX), load_i64(table + TABLE.values)
+    data = load_i64(table + TABLE.data)
+    source = data + load_i64(place + VALUES)
+    if values == INLINE:
         width = load_i64(place + WIDTH)
         if width == 0:
             return zero, True
         return value_of_block(bits, source + (bits >> 3), width, index), True
-    count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
-    if count > MAX_VALUES or size != (count * bits + 7) >> 3:
+    if values == RUNS:
+        runs = load_i64(place + SIZE) // (bits >> 3)
+        run = find_run(data + load_i64(place + WIDTH), runs, index)
+        if run == runs:
+            return zero, False
+        return load_word(bits, source + run * (bits >> 3)), True
+    if not has_plain(table, place):
         return zero, False
     if bits == 1:
         byte = np.uint64(load_u8(source + (index >> 3)))
@@ -297,9 +321,11 @@ def find_item(table: int, place: int) -> bool:
     if number < 0 or number >= load_i64(table + TABLE.items):
         return False
     offsets, width = load_i64(table + TABLE.item_offsets), load_i64(table + TABLE.item_width)
-    low, high = arrow_offset(offsets, width, number), arrow_offset(offsets, width, number + 1)
-    if low < 0 or high < low or high > load_i64(table + TABLE.item_data_size):
-        return False
+    low, high = number * width, number * width + width
+    if offsets != 0:
+        low, high = arrow_offset(offsets, width, number), arrow_offset(offsets, width, number + 1)
+        if low < 0 or high < low or high > load_i64(table + TABLE.item_data_size):
+            return False
     text = load_i64(table + TABLE.item_data) + low
     prefetch_text(text, high - low)
     store_u64(place + VALUES, text)
@@ -383,10 +409,14 @@ def _take_column(
     """
     values, bits = load_i64(table + TABLE.values), load_i64(table + TABLE.bits)
     item_width, has_levels = load_i64(table + TABLE.item_width), load_i64(table + TABLE.definition)
+    items = np.uint64(load_i64(table + TABLE.items))
     nullable, max_def = load_i64(table + TABLE.nullable), load_i64(table + TABLE.max_def)
-    strings = item_width != 0 or values >= STRINGS
+    strings = load_i64(table + TABLE.item_offsets) != 0 or values >= STRINGS
     validity = offsets = levels = np.int64(-1)
     width = item_width if item_width != 0 else bits >> 3
+    bits = 8 * item_width if item_width != 0 else bits
+    # Words of 1 to 64 bits are loaded and stored; wider values and items are copied.
+    are_words = item_width == 0 and bits <= 64 and bits & (bits - 1) == 0
     # Memory of every part begins with a line.
     fixed = ((wanted + 1) * width if strings else (wanted * bits + 7) >> 3) + 2 * LINE & ~(LINE - 1)
     more = 2 * wanted + 2 * LINE & ~(LINE - 1)
@@ -439,12 +469,19 @@ def _take_column(
             if item_width != 0:
                 if not find_item(table, place):
                     return np.int64(BROKEN)
+                if not strings:
+                    copy(target + i * width, load_i64(place + VALUES), width)
             elif strings:
                 if not find_text(table, place):
                     return np.int64(BROKEN)
+            elif not are_words:
+                if not has_plain(table, place):
+                    return np.int64(BROKEN)
+                start = load_i64(place + VALUES) + load_i64(place + INDEX) * width
+                copy(target + i * width, load_i64(table + TABLE.data) + start, width)
             else:
                 word, good = word_of_row(table, place)
-                if not good:
+                if not good or np.uint64(0) < items <= word:
                     return np.int64(BROKEN)
                 if bits > 1:
                     store_word(bits, target + i * (bits >> 3), word)

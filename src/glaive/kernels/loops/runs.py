@@ -230,6 +230,25 @@ def sum_of_bytes(source: int) -> int:
 
 
 @kernel
+def find_run(lengths: int, runs: int, index: int) -> int:
+    """Return the number of the run of a value by its index, or ``runs`` for a value beyond."""
+    before, j = index, 0
+    while j + 8 <= runs:
+        length = sum_of_bytes(lengths + j)
+        if length > before:
+            break
+        before -= length
+        j += 8
+    while j < runs:
+        length = np.int64(load_u8(lengths + j))
+        if length > before:
+            break
+        before -= length
+        j += 1
+    return j
+
+
+@kernel
 def take_runs(
     data: int, values: int, lengths: int, runs: int, chunk: int, index: int, wanted: int,
     word_bits: int, target: int,
@@ -238,22 +257,8 @@ def take_runs(
     word = word_bits >> 3
     for i in range(wanted):
         c = load_i64(chunk + i * 8)
-        before = load_i64(index + i * 8)
         count = load_i64(runs + c * 8)
-        length_at = data + load_i64(lengths + c * 8)
-        j = 0
-        while j + 8 <= count:
-            length = sum_of_bytes(length_at + j)
-            if length > before:
-                break
-            before -= length
-            j += 8
-        while j < count:
-            length = np.int64(load_u8(length_at + j))
-            if length > before:
-                break
-            before -= length
-            j += 1
+        j = find_run(data + load_i64(lengths + c * 8), count, load_i64(index + i * 8))
         if j == count:
             return i
         value = load_word(word_bits, data + load_i64(values + c * 8) + j * word)
