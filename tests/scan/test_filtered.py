@@ -276,7 +276,8 @@ LABELS = [[f"label {at} {i}" for i in range(at % 3)] for at in range(6000)]
 @pytest.mark.parametrize(
     ("version", "values", "one_of", "way"),
     [
-        ("2.2", TAGS, 2, "take"),  # items of a dictionary
+        ("2.2", TAGS, 2, "read"),
+        ("2.2", TAGS, 3, "take"),  # items of a dictionary
         ("2.2", LABELS, 5, "read"),
         ("2.2", LABELS, 12, "take"),
         ("2.0", TAGS, 12, "read"),

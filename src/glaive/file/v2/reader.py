@@ -84,7 +84,7 @@ _MAX_LIMITED_LEAVES: Final = 2
 """Maximum leaves that are limited page by page: each page has half of the limit."""
 
 
-_ITEMS_SHARE: Final = 0.5
+_ITEMS_SHARE: Final = 0.4
 """Share of rows up to which a take from lists of items of dictionaries is quicker than a read."""
 
 
