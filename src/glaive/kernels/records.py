@@ -141,8 +141,8 @@ class RowTable(NamedTuple):
 
     ``definition``, ``def_width`` and ``max_def`` are as for ``LevelPage``; with ``nullable`` a
     level of 1 is a null. ``values`` is the encoding of values: 1 plain ones of ``bits`` bits, 3
-    words packed inline, 4 runs of words, 5 strings with offsets of ``bits`` bits, 6 FSST codes of
-    such strings. Then ``symbols`` has :data:`SYMBOLS_BYTES` of symbols for each page.
+    words packed inline, 4 runs of words, 5 and 6 strings with offsets of ``bits`` bits. Strings of
+    encoding 6 are FSST codes: ``symbols`` has :data:`SYMBOLS_BYTES` of symbols for each page.
 
     If ``item_width`` is above 0, values are numbers of ``items`` items, and the kernel takes the
     items: strings of ``item_data``, from ``item_offsets`` of ``item_width`` bytes. Or values of

@@ -29,8 +29,7 @@ from glaive.types import MAX_OFFSET, Int64s, UInt8s, allocate, as_array, copy_of
 RUNS: Final = 4
 STRINGS: Final = 5
 CODES: Final = 6
-"""Encodings of values in addition to those of a ``LevelPage``: runs of words, strings, and FSST
-codes of strings."""
+"""Encodings of values besides plain values and packed words: runs of words, strings, FSST codes."""
 
 TOO_LITTLE: Final = -2
 _SCRATCH: Final = 32 * 64

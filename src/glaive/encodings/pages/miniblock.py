@@ -63,7 +63,6 @@ from glaive.encodings.values.bitpack import InlineBitpacking
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst, FsstTables
-from glaive.encodings.values.rle import RunLength
 from glaive.encodings.values.variable import Variable
 from glaive.errors import CorruptFileError, RowIndexError
 from glaive.kernels._bitpack import WORD_BITS
@@ -232,8 +231,6 @@ def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
         return (_PLAIN, codec.bits) if is_whole else None
     if isinstance(codec, FixedSizeList) and codec.is_plain and codec.bits_per_value <= _MAX_BITS:
         return _PLAIN, codec.bits_per_value
-    if isinstance(codec, RunLength):
-        return RUNS, codec.bits
     if isinstance(codec, InlineBitpacking):
         return _INLINE, codec.bits
     if isinstance(codec, Variable):
@@ -242,6 +239,10 @@ def _value_form(codec: ValueEncoding) -> tuple[int, int] | None:
         return CODES, codec.offset_bits
     if isinstance(codec, Fsst) and codec.joins and isinstance(codec.values, Variable):
         return CODES, codec.values.offset_bits
+    if codec.wire_name == "rle":
+        from glaive.encodings.values.rle import RunLength
+
+        return (RUNS, codec.bits) if isinstance(codec, RunLength) else None
     return None
 
 
