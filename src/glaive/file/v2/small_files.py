@@ -74,6 +74,9 @@ _WHERE = Where("small files")
 _MAX_EXPANDED_BYTES = 256 * 1024 * 1024
 """Bytes that items of dictionaries may take in the values of one field, about."""
 
+_KEPT_BYTES = 4096
+"""Maximum bytes of the metadata of a column whose pages are kept: about one page per 100 bytes."""
+
 _MAX_FILE_BYTES = 2**63 - 1
 """Of any file; sums of offset and size may be more than a number of 64 bits."""
 
@@ -137,6 +140,7 @@ class _FilePage(Protocol):
 
 
 P = TypeVar("P", bound=_FilePage)
+T = TypeVar("T")
 
 
 def _file_pages(message: Any) -> list[tuple[Any, PageBytes, int]] | None:
@@ -158,6 +162,11 @@ def _file_pages(message: Any) -> list[tuple[Any, PageBytes, int]] | None:
 
 
 @lru_cache(maxsize=4096)
+def _kept(parse: Callable[..., T], raw: bytes, *kinds: pa.DataType) -> T:
+    """Return and keep what ``parse`` makes of a message; a long one may have many pages."""
+    return parse(raw, *kinds)
+
+
 def _pages(raw: bytes) -> tuple[SmallPage, ...] | None:
     """Parse the metadata of a column; ``None`` unless its pages are of usual kinds."""
     pages = []
@@ -316,12 +325,12 @@ class SmallBatch:
         return total
 
     def pages(
-        self, column: int | None, parse: Callable[[bytes], tuple[P, ...] | None]
+        self, column: int | None, parse: Callable[..., tuple[P, ...] | None], *kinds: pa.DataType
     ) -> tuple[list[P], Int64s, Int64s]:
         """Return the distinct pages of a column, and, for each page, which it is and its file.
 
-        ``parse`` makes pages of the metadata of a column, ``None`` if one is unusual. Missing
-        bytes of mapped files are read ahead.
+        ``parse`` makes pages of the metadata of a column and its ``kinds``, ``None`` if one is
+        unusual. Missing bytes of mapped files are read ahead.
         """
         footers, bases = self.footers, self.bases
         if column is None or not bool((footers["columns"] > column).all()):
@@ -336,14 +345,15 @@ class SmallBatch:
         end = (begin + sizes.astype(np.int64)).tolist()
         raw = memoryview(self.data)
         number: dict[tuple[P, ...] | None, int] = {}
-        which = [
-            number.setdefault(parse(bytes(raw[a:b])), len(number))
-            for a, b in zip(begin.tolist(), end, strict=True)
-        ]
-        pages = [page for own in number for page in own or ()]
+        which = []
+        for a, b in zip(begin.tolist(), end, strict=True):
+            one = bytes(raw[a:b])
+            own = _kept(parse, one, *kinds) if b - a <= _KEPT_BYTES else parse(one, *kinds)
+            which.append(number.setdefault(own, len(number)))
+        pages = [page for made in number for page in made or ()]
         if None in number:
             raise BulkReadError("a column has no page, or one of an unusual kind")
-        counts = np.array([len(own or ()) for own in number])
+        counts = np.array([len(made or ()) for made in number])
         firsts, counts = (np.cumsum(counts) - counts)[which], counts[which]
         files = np.repeat(np.arange(len(which)), counts)
         page_of = np.arange(len(files)) + (firsts - np.cumsum(counts) + counts)[files]
@@ -480,8 +490,7 @@ class _SmallArray(NamedTuple):
     encoding: ArrayEncoding
 
 
-@lru_cache(maxsize=4096)
-def _arrays(kind: pa.DataType, raw: bytes) -> tuple[_SmallArray, ...] | None:
+def _arrays(raw: bytes, kind: pa.DataType) -> tuple[_SmallArray, ...] | None:
     """Parse the metadata of a column; ``None`` unless its pages are of usual kinds."""
     from glaive.encodings.array_encodings import read_array
     from glaive.file.v2.arrays import holds_blobs, parse_array_encoding
@@ -528,7 +537,7 @@ class _SmallArrays:
         from glaive.file.v2.arrays import ArrayColumn, ArrayPage
 
         data, latest = self._batch.data, Latest()
-        pages, which, files = self._batch.pages(index, partial(_arrays, kind))
+        pages, which, files = self._batch.pages(index, _arrays, kind)
         own = [pages[at] for at in which.tolist()]
         items = [getattr(page.encoding, "num_items", 0) for page in pages]
         self._rows[index] = self._batch.sums(files, [page.rows for page in pages], which)
