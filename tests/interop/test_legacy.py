@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.historical import EXPECTED, copied, rows_of
 from tests.interop.cases import COLUMNS, SIZES, assert_same, table
+from tests.legacy_statistics import page_statistics
 
 import glaive
 from glaive.errors import SchemaError
@@ -208,7 +209,7 @@ def statistics(folder: Path) -> pa.Table:
     (path,) = folder.glob("data/*.lance")
     file = open_reader(LocalStore(folder), str(path.relative_to(folder)))
     assert isinstance(file, LegacyFile)
-    found = file.page_statistics()
+    found = page_statistics(file)
     assert found is not None
     return found
 

@@ -452,27 +452,6 @@ class LegacyFile:
 
     # ------------------------------------------------------------------ statistics
 
-    def page_statistics(self) -> pa.Table | None:
-        """Return the bounds of the values of each page, if the file has them.
-
-        Returns
-        -------
-        pyarrow.Table
-            One row per batch of ``batches``, and one column per field that has statistics,
-            named by the field's id: a struct of ``null_count``, ``min_value`` and
-            ``max_value``. Bounds may be wider than the values; a null bound is unknown.
-
-        Raises
-        ------
-        CorruptFileError
-            The statistics are damaged.
-        """
-        if not self._metadata.HasField("statistics"):
-            return None
-        arrays = [self._statistics_of(field) for field in self._measured.values()]
-        fields = [field.to_arrow() for field in self._measured.values()]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
     def page_bounds(self, field_id: int) -> PageBounds | None:
         """Return the bounds of the pages of one field, if the file has them; read once."""
         if field_id not in self._bounds:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.interop.cases import COLUMNS, table
+from tests.legacy_statistics import page_statistics
 
 from glaive.arrow.conditions import IsOneOf
 from glaive.errors import CorruptFileError, GlaiveError, NotLanceError
@@ -43,7 +44,7 @@ def _read_everything(folder: Path, content: bytes) -> None:
             columns.read(3, 9)
             columns.take(np.array([7, 0, 7, columns.num_rows - 1]))
         if isinstance(file, LegacyFile):
-            file.page_statistics()
+            page_statistics(file)
     except GlaiveError:
         pass
 

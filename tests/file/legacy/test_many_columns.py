@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.legacy_statistics import page_statistics
 
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.file import protocol
@@ -51,7 +52,7 @@ def test_statistics_of_many_columns_have_one_schema(
     monkeypatch.setattr(LanceSchema, "from_wire", counted)
     bounds = [reader.page_bounds(field_id) for field_id in ids]
     assert [page.min_value.to_pylist() for page in bounds if page is not None] == [[1]] * COLUMNS
-    statistics = reader.page_statistics()
+    statistics = page_statistics(reader)
     assert statistics is not None
     assert statistics.column_names == [str(field_id) for field_id in ids]
     assert len(parsed) == 1

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.legacy_statistics import page_statistics
 
 from glaive.encodings.legacy import measure_pages
 from glaive.file.legacy import LegacyFile, LegacyFileWriter
@@ -155,7 +156,7 @@ def test_a_file_has_statistics_per_batch(tmp_path: Path) -> None:
     writer.write(rows)
     writer.finish()
     file = LegacyFile(store.open("a.lance"))
-    statistics = file.page_statistics()
+    statistics = page_statistics(file)
     assert statistics is not None
     assert statistics.num_rows == len(file.batches) - 1 == 3
     # Ids: n 0, list 1 and 2, s 3, f 4, t 5, when 6, vector 7.
