@@ -499,7 +499,7 @@ class SmallColumns:
 
 
 def _first_short(rows: Sequence[int]) -> int:
-    """Return the first of the last pieces to join: pieces before it are longer than they are."""
+    """Return the first piece to join: each piece before it has over twice the rows that follow."""
     first = len(rows) - 1
     while first and rows[first - 1] <= 2 * sum(rows[first:]):
         first -= 1
