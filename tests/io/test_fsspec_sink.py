@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tarfile
@@ -385,6 +386,9 @@ def webdav(tmp_path: Path) -> Iterator[dict[str, str]]:
     thread = threading.Thread(target=server.serve)
     thread.start()
     yield {"base_url": f"http://127.0.0.1:{server.bind_addr[1]}"}
+    # Collected in a later test, the connections would fail that test.
+    WebdavFileSystem.clear_instance_cache()
+    gc.collect()
     server.stop()
     thread.join()
 
