@@ -310,6 +310,29 @@ def test_vectors_of_several_pages_are_taken_as_one(tmp_path: Path, version: str)
     assert dataset.take(rows).combine_chunks() == vectors.take(rows).combine_chunks()
 
 
+def test_columns_with_sparse_pages_and_lists_of_structs_are_taken_with_the_others(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(6)
+    words = pa.array(rng.choice(["pear", "quince"], 20_000), mask=rng.random(20_000) < 0.9)
+    lists = [None if n % 3 == 0 else [n] * (n % 4) for n in range(20_000)]
+    rows = pa.table({"n": rng.random(20_000), "kind": words.dictionary_encode(), "list": lists})
+    vectors = pa.FixedSizeListArray.from_arrays(rng.random(20_000 * 20), 20)
+    structs = pa.StructArray.from_arrays([pa.array(rng.random(40_000))], ["x"])
+    rows = rows.append_column("vector", vectors)
+    rows = rows.append_column("pairs", pa.FixedSizeListArray.from_arrays(structs, 2))
+    lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
+    lance.write_dataset(rows, tmp_path / "t", max_rows_per_file=4000, data_storage_version="2.3")
+    dataset = glaive.dataset(tmp_path / "t")
+    wanted = rng.integers(0, 20_000, 60).tolist()
+    source = Views(Snapshot(LocalStore(dataset.uri), dataset.manifest, Session())).take(None)
+    for _ in range(2):
+        assert take(source, wanted).to_pylist() == rows.take(wanted).to_pylist()
+    joined = source.joined_before()
+    assert joined is not None
+    assert None not in joined.columns
+
+
 def joined_counts(dataset: glaive.LanceDataset, *takes: list[int]) -> dict[str, int]:
     """What the meter counts of takes, one after the other, of one opened dataset."""
     source = Views(Snapshot(LocalStore(dataset.uri), dataset.manifest, Session())).take(None)

@@ -691,38 +691,38 @@ class SparsePage(PageReader):
         self._group = group
         self._layouts = layouts
         self._values = values
-        self._page = page
+        self.page = page
         self._structure: Kept[_Structure] = Kept()
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory of the structure; an estimate."""
-        return page_bytes(0, sum(part.size for part in self._page.ranges))
+        return page_bytes(0, sum(part.size for part in self.page.ranges))
 
     # ------------------------------------------------------------------ entry points
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Return the rows ``start`` to ``stop``: a range of slots in every layer."""
         if not 0 <= start <= stop <= self.rows:
-            raise rows_beyond(start, stop, self.rows, self._page.where)
+            raise rows_beyond(start, stop, self.rows, self.page.where)
         read = partial(self._read, start, stop)
-        return self._structure.of_page(self._page, self._load, read)
+        return self._structure.of_page(self.page, self._load, read)
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """Return the slots of these rows; slots of one fixed-size list are adjacent."""
         if len(rows):
             low, high = int(rows.min()), int(rows.max())
             if low < 0 or high >= self.rows:
-                raise rows_beyond(low, high, self.rows, self._page.where)
+                raise rows_beyond(low, high, self.rows, self.page.where)
             if low == high and len(rows) == 1:
                 return self.read(low, low + 1)
-        return self._structure.of_page(self._page, self._load, partial(self._take, rows))
+        return self._structure.of_page(self.page, self._load, partial(self._take, rows))
 
     # ------------------------------------------------------------------ structure
 
     def _load(self, got: list[pa.Buffer]) -> _Structure:
         """Read and check all sequences, and keep them."""
-        buffers, where = iter(got), self._page.where
+        buffers, where = iter(got), self.page.where
         size, stored = _listed_bytes(self._layouts), sum(part.size for part in got)
         check_decoded(size, stored, where)
         layers = []

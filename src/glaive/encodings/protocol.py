@@ -530,8 +530,9 @@ class PageReader(ABC):
 
     @property
     def mapped_end(self) -> int | None:
-        """Where what the page reads ends in its mapped file; ``None``, the default, if unknown."""
-        return None
+        """Where the bytes of ``page`` end in its mapped file; ``None`` if unknown."""
+        page: PageBytes | PageReader | None = getattr(self, "page", None)
+        return None if page is None else page.mapped_end
 
     def page_signature(self) -> PageSignature | None:
         """Return the signature of pages to join; ``None``, the default: read the page alone."""

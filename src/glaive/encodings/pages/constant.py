@@ -192,11 +192,6 @@ class ConstantPage(PageReader):
         """Return empty ranges: the opening ranges are all."""
         return NO_RANGES
 
-    @property
-    def mapped_end(self) -> int | None:
-        """See the contract."""
-        return self.page.mapped_end
-
     def page_signature(self) -> PageSignature | None:
         """Return a signature for small pages with a value and levels of the same kind."""
         ranges, counts = self.page.ranges, (self.rep[1], self.definition[1])

@@ -264,11 +264,6 @@ class FullZipPage(PageReader):
         positions = as_array(index, f"<u{self.index_width}")
         return positions[rows].astype(np.int64), positions[rows + 1].astype(np.int64)
 
-    @property
-    def mapped_end(self) -> int | None:
-        """See the contract."""
-        return self.page.mapped_end
-
     def page_signature(self) -> PageSignature | None:
         """Return a signature for pages that have only values of one width."""
         width, values, layers = self.entry.width, self.values, self.layers

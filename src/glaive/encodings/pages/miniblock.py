@@ -361,11 +361,6 @@ class MiniBlockReader(PageReader):
             ids = locate_values(rows, table.firsts, table.pages, table.shift).ids
         return np.stack([at_hand[1].address + table.offsets[ids], table.sizes[ids]], axis=1)
 
-    @property
-    def mapped_end(self) -> int | None:
-        """See the contract."""
-        return self.page.mapped_end
-
     # ------------------------------------------------------------------ fetching
 
     def plan_opening(self) -> Fetch[Opened] | None:
