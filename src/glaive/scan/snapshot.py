@@ -668,7 +668,8 @@ class Snapshot:
             before = live.deleted_between(0, live.rows).astype(np.uint32)
         changed, added = add_deletions(self.store, self.manifest, fragment, offsets, before)
         if changed is not None and changed.deletion_file is not None and len(added):
-            every = added if before is None else np.sort(np.concatenate((before, added)))
+            parts = (added,) if before is None else (before, added)
+            every = np.sort(np.concatenate(parts), kind="stable")  # merges both quickly
             known = LiveRows(every, fragment.physical_rows)
             key = self._key_of(changed, changed.deletion_file)
             self.session.cache.put(key, known, known.nbytes)

@@ -146,7 +146,7 @@ def add_deletions(
         added = added[before.take(at, mode="clip") != added]
     if not len(added):
         return fragment, added
-    all_deleted = np.sort(np.concatenate([before, added]))
+    all_deleted = np.sort(np.concatenate([before, added]), kind="stable")  # merges both quickly
     if len(all_deleted) == fragment.physical_rows:
         return None, added
     bitmap = len(all_deleted) >= MIN_BITMAP_ROWS
