@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,8 @@ def merged(
     try:
         counts = builder.execute(source)
     except SchemaError as error:
-        return str(error).partition(" with ")[0].partition("(")[0]
+        # Several keys may be wrong: the one that is named depends on the order of the matches.
+        return re.sub(r"(name|id) = ('name \d+'|\d+)", r"\1", str(error)).partition("(")[0]
     columns = [*target.schema.names, *(["_rowid"] if options.get("enable_stable_row_ids") else [])]
     return counts, dataset.to_table(columns=columns).to_pylist()
 

@@ -437,6 +437,9 @@ def test_entries_of_other_writers_are_understood(tmp_path: Path, odd: str) -> No
         library.dataset(copy).optimize.compact_files()
         found.append(segments(copy))
         check_answers(copy, "btree")
+    if odd == "no details":  # pylance leaves them out again; readers then look at the files
+        (theirs,) = found[1]
+        theirs["details"] = ("/lance.table.BTreeIndexDetails", b"")
     assert found[0] == found[1]
 
 

@@ -272,7 +272,7 @@ def test_a_set_of_many_numbers_is_refused() -> None:
 def test_rows_to_delete_may_be_repeated(
     store: ObjectStore, base: Manifest, offsets: list[int]
 ) -> None:
-    changed, added = add_deletions(store, base, base.fragment(0), np.array(offsets))
+    changed, added, _ = add_deletions(store, base, base.fragment(0), np.array(offsets))
 
     assert added.tolist() == [1, 3]
     assert changed is not None

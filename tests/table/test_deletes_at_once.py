@@ -32,7 +32,7 @@ WRITERS, COMMITS = 5, 8
 
 
 def delete(store: ObjectStore, base: Manifest, rows: list[int]) -> Transaction:
-    changed, added = add_deletions(store, base, base.fragment(0), np.array(rows))
+    changed, added, _ = add_deletions(store, base, base.fragment(0), np.array(rows))
     assert changed is not None
     operation = Delete(updated=(changed,), predicate="…", affected={0: added})
     return Transaction(read_version=base.version, operation=operation)
@@ -85,7 +85,7 @@ def test_deletes_of_several_fragments_keep_what_several_others_deleted(tmp_path:
 
     def deleting(rows: dict[int, list[int]]) -> Transaction:
         made = [
-            (number, *add_deletions(store, base, base.fragment(number), np.array(offsets)))
+            (number, *add_deletions(store, base, base.fragment(number), np.array(offsets))[:2])
             for number, offsets in rows.items()
         ]
         updated = tuple(changed for _, changed, _ in made if changed is not None)

@@ -42,7 +42,7 @@ def delete(store: ObjectStore, base: Manifest, **rows: list[int]) -> Delete:
     updated, removed, affected = [], [], {}
     for name, offsets in rows.items():
         one = base.fragment(base.position_of(int(name[1:])))
-        changed, added = add_deletions(store, base, one, np.array(offsets))
+        changed, added, _ = add_deletions(store, base, one, np.array(offsets))
         affected[one.id] = added
         if changed is None:
             removed.append(one.id)
@@ -182,7 +182,7 @@ def test_many_deleted_rows_become_a_bitmap(tmp_path: Path, count: int, kind: str
 def test_deleting_what_is_deleted_changes_nothing(store: ObjectStore) -> None:
     made = commit(store, delete(store, open_latest(store), f0=[4]))
     one = made.fragment(0)
-    changed, added = add_deletions(store, made, one, np.array([4, 4]))
+    changed, added, _ = add_deletions(store, made, one, np.array([4, 4]))
     assert changed == one
     assert len(added) == 0
     with pytest.raises(CorruptFileError, match="offsets below 100, found -1 to 4"):

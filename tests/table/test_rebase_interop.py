@@ -28,7 +28,7 @@ TABLE = pa.table({"a": pa.array(range(20), pa.int64())})
 
 def ours(store: LocalStore, base: Manifest, *rows: int) -> Transaction:
     one = base.fragment(0)
-    changed, added = add_deletions(store, base, one, np.array(rows))
+    changed, added, _ = add_deletions(store, base, one, np.array(rows))
     assert changed is not None
     operation = Delete(updated=(changed,), predicate="ours", affected={0: added})
     return Transaction(read_version=base.version, operation=operation)

@@ -47,7 +47,7 @@ def moved(store: ObjectStore, base: Manifest, position: int, rows: list[int], mo
     """An update that moves rows of a fragment and inserts others behind them."""
     one = base.fragment(position)
     ids = decode_row_ids(one.row_ids or b"", one.physical_rows, where="t")[rows]
-    changed, added = add_deletions(store, base, one, np.array(rows))
+    changed, added, _ = add_deletions(store, base, one, np.array(rows))
     new = replace(fragment(name="moved", rows=len(rows) + more), row_ids=encode_row_ids(ids))
     return Update(
         updated=() if changed is None else (changed,),
@@ -111,7 +111,7 @@ def test_a_deleted_row_is_found_where_no_other_has_its_id(
     store: ObjectStore, base: Manifest
 ) -> None:
     made = commit(store, base, moved(store, base, 0, [4], more=0))
-    changed, added = add_deletions(store, made, made.fragment(0), np.array([6]))
+    changed, added, _ = add_deletions(store, made, made.fragment(0), np.array([6]))
     assert changed is not None
     gone = commit(store, made, Update(updated=(changed,), affected={0: added}))
     assert located(store, gone, 4, 6) == [(3, 0), (-1, 0)]

@@ -165,8 +165,6 @@ def _with_text(text: Any, other: Any) -> Any | None:
     """Return the type that a string, or an integer compared with a date, is converted to."""
     types = pa.types
     if is_string(text):
-        if types.is_decimal(other):
-            return pa.decimal128(38, 10)
         if is_number(other) or types.is_date(other) or types.is_time(other):
             return other
         if types.is_timestamp(other):

@@ -666,10 +666,8 @@ class Snapshot:
         live, before, gone = self.live_rows(fragment), None, fragment.num_deletions
         if live and (live.rows - live.count if gone is None else gone) <= MAX_DELETED_ROWS:
             before = live.deleted_between(0, live.rows).astype(np.uint32)
-        changed, added = add_deletions(self.store, self.manifest, fragment, offsets, before)
+        changed, added, every = add_deletions(self.store, self.manifest, fragment, offsets, before)
         if changed is not None and changed.deletion_file is not None and len(added):
-            parts = (added,) if before is None else (before, added)
-            every = np.sort(np.concatenate(parts), kind="stable")  # merges both quickly
             known = LiveRows(every, fragment.physical_rows)
             key = self._key_of(changed, changed.deletion_file)
             self.session.cache.put(key, known, known.nbytes)

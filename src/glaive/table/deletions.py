@@ -107,7 +107,7 @@ def add_deletions(
     fragment: Fragment,
     offsets: NDArray[np.integer],
     before: NDArray[np.uint32] | None = None,
-) -> tuple[Fragment | None, NDArray[np.uint32]]:
+) -> tuple[Fragment | None, NDArray[np.uint32], NDArray[np.uint32]]:
     """Delete rows of a fragment: write a file with all its deleted rows.
 
     Parameters
@@ -123,7 +123,7 @@ def add_deletions(
     -------
     tuple
         The fragment with its new deletion file: ``None`` if all rows are deleted, unchanged if all
-        stay live. And the newly deleted rows, ascending.
+        stay live. The newly deleted rows, ascending, and all deleted rows.
 
     Raises
     ------
@@ -145,10 +145,10 @@ def add_deletions(
         at = before.searchsorted(added)
         added = added[before.take(at, mode="clip") != added]
     if not len(added):
-        return fragment, added
+        return fragment, added, before
     all_deleted = np.sort(np.concatenate([before, added]), kind="stable")  # merges both quickly
     if len(all_deleted) == fragment.physical_rows:
-        return None, added
+        return None, added, all_deleted
     bitmap = len(all_deleted) >= MIN_BITMAP_ROWS
     content = encode_deletions(all_deleted, bitmap=bitmap)
     function = checksum_of_metadata(store, manifest.wire)
@@ -160,7 +160,7 @@ def add_deletions(
         checksum=None if function is None else function(content),
     )
     put_deletions(store, fragment.id, file, content)
-    return replace(fragment, deletion_file=file), added
+    return replace(fragment, deletion_file=file), added, all_deleted
 
 
 def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, content: bytes) -> None:
