@@ -12,7 +12,7 @@ from tests.kernels.tiers import Tier, force_tier
 
 from glaive.encodings.levels import LevelLimits, check_levels
 from glaive.errors import CorruptFileError
-from glaive.kernels.chunks import assemble_chunks, find_row, parse_headers
+from glaive.kernels.chunks import assemble_chunks, find_row, parse_headers, read_words
 from glaive.types import Where
 
 HERE = Where("test.lance")
@@ -135,3 +135,41 @@ def test_levels_above_the_layers_are_refused(at: int) -> None:
         check_levels(levels, None, limits, HERE)
     with pytest.raises(CorruptFileError, match=r"definition levels.*0 to 2.*found 3"):
         check_levels(None, levels, limits, HERE)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([2, 4]), st.booleans())
+def test_chunk_words_of_pages_say_where_their_chunks_are(
+    seed: int, width: int, damaged: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    chunks = rng.integers(1, 6, int(rng.integers(1, 5)))
+    logs = [[*rng.integers(1, 4, count - 1).tolist(), 0] for count in chunks.tolist()]
+    held = [rng.integers(0, 1 << 11, count).tolist() for count in chunks.tolist()]
+    lasts = rng.integers(1, 9, len(chunks)).tolist()
+    values = [
+        [*(1 << log for log in own[:-1]), last] for own, last in zip(logs, lasts, strict=True)
+    ]
+    sizes = [[8 * (size + 1) for size in own] for own in held]
+    words = [
+        s << 4 | log
+        for own, logged in zip(held, logs, strict=True)
+        for s, log in zip(own, logged, strict=True)
+    ]
+    starts = rng.integers(0, 1 << 40, len(chunks))
+    items = np.array([*map(sum, values)])
+    if damaged:
+        items[-1] += 1 << 20  # more values than bits
+    data = pa.py_buffer(np.array(words, f"<u{width}").tobytes())
+    shift, *found = read_words(data, width, chunks, starts, np.array([*map(sum, sizes)]), items)
+    if damaged:
+        assert shift == -2 - (len(chunks) - 1)
+        return
+    inner = {log for own in logs for log in own[:-1]}
+    assert shift == (62 if not inner else inner.pop() if len(inner) == 1 else -1)
+    offsets, lengths, firsts, counts = (each.tolist() for each in found)
+    assert lengths == [size for own in sizes for size in own]
+    assert counts == [count for own in values for count in own]
+    assert firsts == [0, *np.cumsum(counts).tolist()]
+    places = zip(starts.tolist(), sizes, strict=True)
+    expected = [start + sum(own[:at]) for start, own in places for at in range(len(own))]
+    assert offsets == [*expected, int(starts[-1]) + sum(sizes[-1])]

@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Callable[[LanceDataset], object], type[GlaiveError], st
     "delete by no expression": (
         lambda at: at.delete("number ="), FilterError, "number"),
     "update of a column that is not there": (
-        lambda at: at.update({"txt": "'a'"}), ColumnNotFoundError, "'txt'.*text"),
+        lambda at: at.update({"txt": "'a'"}), ColumnNotFoundError, "txt.*text"),
     "update with a column that is not there": (
         lambda at: at.update({"text": "txt"}), GlaiveError, "txt"),
     "update with a wrong type": (

@@ -696,8 +696,7 @@ def scan_table(
     if table.kind is not None and table.kind != (kind, width):
         raise ValueError(f"codes are {table.kind} for a query of {width} numbers")
     if not KEEPS_ADDRESSES:
-        for number in table.parts.keys() & {*numbers.reshape(-1).tolist()}:
-            _ = [part.located for part in table.parts[number]]
+        table = PartitionTable.of(len(table.records)).joined(table.parts, 0)
     capacity = max(1, min(count, table.total))
     # Keys, places, and distances in half of the last line; then numbers of rows.
     end = several * capacity

@@ -17,6 +17,7 @@ from glaive.kernels.loops.memory import (
     store_u16,
     store_u32,
     store_u64,
+    wrapping_add,
 )
 
 LANES = 64
@@ -56,10 +57,10 @@ def read_words(
                 return -2 - page
             elif shift != log:
                 shift = log if shift == 62 else np.int64(-1)
-            left -= count
-            if left < 0 or count < 0:
+            if not 0 <= count <= left:
                 return -2 - page
-            store_u64(offsets + 8 * at, start + offset)
+            left -= count
+            store_u64(offsets + 8 * at, wrapping_add(start, offset))
             store_u64(sizes + 8 * at, held)
             store_u64(firsts + 8 * at, first)
             store_u64(counts + 8 * at, count)
@@ -68,7 +69,7 @@ def read_words(
             at += 1
         if offset != size:
             return -2 - page
-        store_u64(offsets + 8 * at, start + size)
+        store_u64(offsets + 8 * at, wrapping_add(start, size))
     store_u64(firsts + 8 * at, first)
     return shift
 
