@@ -185,7 +185,7 @@ KINDS: dict[str, tuple[Any, Commit, Any]] = {
 """What a task returns, the commit, and the fragments of the new version: of so many, and tasks."""
 
 COUNTS = [
-    *((kind, 20_000 if "Columns" in kind else 5_000) for kind in KINDS),
+    *((kind, 20_000 if "Columns" in kind or kind == "merge" else 5_000) for kind in KINDS),
     *(pytest.param(kind, FRAGMENTS, marks=LONG) for kind in KINDS),
 ]
 

@@ -131,7 +131,8 @@ def test_changes_of_every_fragment_are_few_and_small_partitions(
     work, commit, _ = KINDS[kind]
     made = commit(opened, Returning([dump_results([work(opened, *cut)]) for cut in cuts(count)]))
     transaction = read_transaction(opened.store, made)
-    with bounded(count):
+    sides = 2 if kind == "updateColumnsFrom" else 1  # tasks read the rows before and after
+    with bounded(sides * count):
         tasks = plan_commit(Commit(opened.manifest, made, transaction))
         parts = partitions_of(tasks, made.schema, Options(uri=opened.uri))
     if kind == "compaction":
