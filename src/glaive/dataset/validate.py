@@ -42,16 +42,16 @@ class IdRuns(NamedTuple):
 
     @classmethod
     def joined(cls, runs: list[IdRuns]) -> IdRuns:
-        """Join runs, sorted by the lowest id."""
+        """Join runs; lowest and highest ids are sorted apart, and match if no runs overlap."""
         empty = np.empty(0, np.uint64)
-        low = np.concatenate([empty, *(one.low for one in runs)])
-        high = np.concatenate([empty, *(one.high for one in runs)])
-        order = np.argsort(low, kind="stable")
-        return cls(low[order], high[order])
+        joined = [np.concatenate([empty, *(one[at] for one in runs)]) for at in (0, 1)]
+        for ids in joined:
+            ids.sort(kind="stable")
+        return cls(*joined)
 
     def repeated(self) -> int | None:
-        """Return an id that several of the sorted runs contain, or None."""
-        twice = np.flatnonzero(self.low[1:] <= np.maximum.accumulate(self.high)[:-1])
+        """Return an id that several of the joined runs contain, or None."""
+        twice = np.flatnonzero(self.low[1:] <= self.high[:-1])
         return int(self.low[1:][twice[0]]) if len(twice) else None
 
 
