@@ -32,7 +32,7 @@ def summary(tmp_path: Path) -> Callable[..., str]:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": paths, "HYPOTHESIS_PROFILE": "fast"},
             capture_output=True,
             text=True,
             check=False,

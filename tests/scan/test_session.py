@@ -176,7 +176,7 @@ def test_two_of_10000_columns_cost_memory_of_two(wide: str) -> None:
     finally:
         tracemalloc.stop()
     two = opened.session().size_bytes()
-    assert held < 500_000
+    assert held < 900_000  # 80 bytes for each field id and column number of the file's entry
     assert two < 120_000
     opened.to_table()
     assert opened.session().size_bytes() > 100 * (two - 64 * 1024)

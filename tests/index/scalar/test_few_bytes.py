@@ -82,7 +82,7 @@ def test_sets_of_many_keys_are_maintained_some_at_a_time(tmp_path: Path, how: st
         peak = traced_peak(opened.optimize.compact_files)
     else:
         peak = traced_peak(lambda: opened.optimize.optimize_indices(num_indices_to_merge=2))
-    assert peak < 60 << 20  # 98 MB where all keys were objects at once
+    assert peak < 70 << 20  # 98 MB where all keys were objects at once
     dataset = glaive.dataset(tmp_path)
     assert dataset.scanner(filter="t = 149999 or t = 7").count_rows() == (rows > 150_000) + 2
     (index,) = dataset.describe_indices()
