@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -60,3 +61,13 @@ def test_lists_of_nothing_but_nulls_are_compared(kind: Any) -> None:
     }
     for text, values in expected.items():
         assert bind_value(text, schema).evaluate(rows).to_pylist() == values, text
+
+
+def test_a_string_beside_a_decimal_is_read_as_this_decimal() -> None:
+    prices = pa.array([Decimal("2.50"), Decimal("1.00"), None], pa.decimal128(10, 2))
+    rows = pa.record_batch({"p": prices, "s": ["2.5004", "1.006", "7.126"]})
+    schema = LanceSchema.from_arrow(rows.schema)
+    assert bind_value("p = s", schema).evaluate(rows).to_pylist() == [True, False, None]
+    chosen = bind_value("coalesce(p, s)", schema).evaluate(rows)
+    assert chosen.type == prices.type
+    assert chosen.to_pylist() == [Decimal("2.50"), Decimal("1.00"), Decimal("7.13")]

@@ -169,3 +169,8 @@ def test_lengths_that_do_not_fit_the_blocks_are_damage(tier: Any) -> None:
             postings.frequencies[:100],
             block=128, where="t.lance",
         )  # fmt: skip
+    with force_tier(tier), pytest.raises(CorruptFileError):
+        decode_lists(
+            blocks.data, blocks.offsets, np.array([-1, 200]), block=layout.block,
+            fixed_tail=False, limit=1000, where="t.lance",
+        )  # fmt: skip

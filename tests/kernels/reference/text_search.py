@@ -56,7 +56,7 @@ def decode_lists(
         raise ValueError(f"blocks of {block} documents")
     lengths = np.diff(starts)
     blocks, length = len(offsets) - 1, int(starts[-1])
-    good = int(lengths.min(initial=0)) >= 0 and int(lengths.max(initial=0)) <= limit
+    good = int(lengths.min(initial=starts[0])) >= 0 and int(lengths.max(initial=0)) <= limit
     if not good or int((-(-lengths // block)).sum()) != blocks:
         raise _corrupt(f"{length} documents of {limit} in {blocks} blocks", where)
     _check_offsets(data, offsets, where)
@@ -86,7 +86,7 @@ def decode_positions(
         raise ValueError(f"blocks of {block} documents")
     counts = block_sizes(starts, block)
     blocks = len(offsets) - 1
-    if blocks != len(counts) or len(frequencies) != int(starts[-1]):
+    if blocks != len(counts) or len(frequencies) != int(counts.sum()):
         raise _corrupt(f"{blocks} blocks of positions for {len(frequencies)} documents", where)
     _check_offsets(data, offsets, where)
     begins = np.zeros(len(frequencies) + 1, np.int64)
