@@ -340,6 +340,40 @@ print([name for name in ("pandas", "numpy.ma") if name in sys.modules])
     assert run(code) == "[]"
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_changes_of_dictionaries_and_lists_with_nulls_do_not_import_pandas(
+    tmp_path: object, version: str
+) -> None:
+    assert find_spec("pandas") is not None, "without pandas, this test cannot fail"
+    numbers = range(3000)
+    words = pa.array([f"w{n % 50}" if n % 3 else None for n in numbers])
+    table = pa.table(
+        {
+            "n": numbers,
+            "d": words.dictionary_encode(),
+            "l": [None if n % 4 else [f"x{n % 5}", None] for n in numbers],
+            "s": [None if n % 9 == 0 else {"a": n, "b": f"b{n % 3}"} for n in numbers],
+            "b": [None if n % 6 == 0 else n % 5 == 0 for n in numbers],
+            "f": pa.array(numbers).cast(pa.decimal128(22, 3)),
+        }
+    )
+    if version == "2.0":
+        table = table.drop_columns("s")  # 2.0 has no null structs
+    glaive.write_dataset(table, f"{tmp_path}/t", data_storage_version=version)
+    code = f"""
+import sys, glaive
+d = glaive.dataset({f"{tmp_path}/t"!r})
+for turn in range(7):
+    d.update({{'n': 'n + 0'}}, where=f'n % 97 = {{turn}}')
+    d.to_table(filter='b'); d.count_rows('b is null'); d.to_table(filter="d = 'w3' or f < 5")
+    d.take([1, 700]); d.to_table(limit=10, offset=1000)
+d.optimize.compact_files()
+d.to_table()
+print("pandas" in sys.modules)
+"""
+    assert run(code) == "False"
+
+
 def test_filters_changes_indices_and_clean_ups_do_not_import_pandas(tmp_path: object) -> None:
     assert find_spec("pandas") is not None, "without pandas, this test cannot fail"
     numbers = range(2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ CASES: list[tuple[Any, pa.DataType]] = [
     (7, pa.time64("us")),
     ([1, 2], pa.list_(pa.int64())),
     (1.5, pa.float16()),
+    *[(value, pa.float32()) for value in (2**24, -(2**24))],
+    *[(Decimal(value), pa.decimal128(5, 2)) for value in ("1.5", "-999.99", "0", "1E2")],
+    *[(Decimal(value), pa.decimal256(76, -2)) for value in ("7E70", "-100")],
+    *[(value, pa.decimal128(38, 0)) for value in (10**38 - 1, -(10**38) + 1, Decimal(5))],
+    (7, pa.decimal32(5, 2)),
+    (Decimal("0.5"), pa.decimal64(18, 18)),
 ]
 
 
@@ -49,6 +56,15 @@ def test_a_scalar_is_that_of_pyarrow(value: Any, kind: pa.DataType) -> None:
         (1e300, pa.float32()),
         ("x", pa.int32()),
         (2**70, pa.int64()),
+        (2**60 + 1, pa.float64()),
+        (Decimal("1.555"), pa.decimal128(5, 2)),
+        (Decimal(1000), pa.decimal128(5, 2)),
+        (1000, pa.decimal128(5, 2)),
+        (Decimal("5." + 120 * "0" + "1"), pa.decimal128(5, 2)),
+        (Decimal("NaN"), pa.decimal128(5, 2)),
+        (Decimal("Infinity"), pa.decimal128(5, 2)),
+        (Decimal("9E999999"), pa.decimal128(5, 2)),
+        (1.5, pa.decimal128(5, 2)),
     ],
 )
 def test_what_pyarrow_refuses_is_refused(value: Any, kind: pa.DataType) -> None:

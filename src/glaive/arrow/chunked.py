@@ -87,8 +87,8 @@ def null_count(array: Any) -> int:
         parts: list[Any] = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
         for part in parts:
             if part.dictionary.null_count:
-                absent = np.asarray(part.dictionary.is_null())
-                nulls += int(np.count_nonzero(absent[np.asarray(part.indices.drop_null())]))
+                absent = as_numpy(part.dictionary.is_null())
+                nulls += int(np.count_nonzero(absent[as_numpy(part.indices.drop_null())]))
     return nulls
 
 
@@ -259,13 +259,13 @@ def numbered(array: Any) -> Any:
     numbers = _numbers(known)
     last = np.maximum.accumulate(numbers)
     firsts = np.flatnonzero(np.diff(last, prepend=-1))
-    indices = pa.array(numbers)
+    indices = number_array(numbers)
     if len(known) < len(array):
-        valid = array.is_valid()
+        valid = as_numpy(array.is_valid())
         spread = np.zeros(len(array), np.int32)
-        spread[np.asarray(valid)] = numbers
-        indices = pa.array(spread, mask=~np.asarray(valid))
-    return pa.DictionaryArray.from_arrays(indices, known.take(pa.array(firsts)), safe=False)
+        spread[valid] = numbers
+        indices = number_array(spread, nulls=~valid)
+    return pa.DictionaryArray.from_arrays(indices, known.take(number_array(firsts)), safe=False)
 
 
 def is_numbered(kind: pa.DataType) -> bool:
@@ -451,6 +451,15 @@ def one_array(column: Any) -> Any:
         They are too large for one array.
     """
     return concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def with_items(lists: Any, items: Any, kind: Any) -> Any:
+    """Return an array of lists of another type with these items: the items of valid lists."""
+    lengths, nulls = np.diff(as_numpy(lists.offsets)), lists.is_null()
+    lengths = lengths * ~as_numpy(nulls)
+    offsets = number_array(np.concatenate(([0], lengths)).cumsum(dtype=lengths.dtype))
+    mask = nulls if lists.null_count else None
+    return type(lists).from_arrays(offsets, items, type=kind, mask=mask)
 
 
 def as_numpy(column: Any) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -19,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import flag_array, known_true, pack_flags, with_parts
+from glaive.arrow import compute as pc
+from glaive.arrow.blocks import flag_array, known_true, number_array, pack_flags, with_parts
 from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
-from glaive.types import Flags, items_of
+from glaive.types import items_of
 
 # --- Constants of plain types, made directly: ``pyarrow.array`` imports pandas (0.2 s) --
 
@@ -71,12 +73,19 @@ def filled(values: Any, value: object) -> Any:
     return values.fill_null(scalar(value, values.type)) if values.null_count else values
 
 
+def valid_where(chosen: Any, values: Any) -> Any:
+    """Return values with nulls in all rows but the chosen ones."""
+    return pc.if_else(chosen, values, scalar(None, values.type))
+
+
 def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
     """Return an array of valid values; ``None`` if ``pyarrow`` has to make it or raise an error."""
     if len(values) > _MAX_PLAIN_VALUES:
         return None
-    types = set(map(type, values))
     form = _FORMATS.get(kind)
+    if form is not None and form in "fd":
+        values = [float(value) if _is_exact(value) else value for value in values]
+    types = set(map(type, values))
     if form is None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         form = {32: "i", 64: "q"}[kind.bit_width]
     buffers: list[pa.Buffer | None] = [None]
@@ -95,13 +104,39 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
         except (UnicodeEncodeError, struct.error):
             return None
         buffers += [pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    elif pa.types.is_decimal(kind) and types <= {Decimal, int}:
+        unscaled_values = [_unscaled(value, kind) for value in values]
+        if None in unscaled_values:
+            return None
+        buffers.append(pa.py_buffer(b"".join(unscaled_values)))
     else:
         return None
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
+def _is_exact(value: object) -> bool:
+    """Return whether a value is an integer that all floats have."""
+    return type(value) is int and abs(value) <= 1 << 24
+
+
+_EXACT: Final = Context(prec=100, traps=[])
+
+
+def _unscaled(value: Any, kind: Any) -> Any:
+    """Return the bytes of a decimal; ``None`` if the type has no such value."""
+    if not Decimal(value).is_finite():
+        return None
+    number = Decimal(value).scaleb(kind.scale, _EXACT)
+    if abs(number) >= 10**kind.precision or number != number.to_integral_value():
+        return None
+    if number.scaleb(-kind.scale, _EXACT) != value:  # it has too many digits
+        return None
+    return int(number).to_bytes(kind.byte_width, "little", signed=True)
+
+
 FALSE: Final = scalar(False, pa.bool_())
-"""``False``, which ``pyarrow.compute`` would make with ``pyarrow.scalar``."""
+TRUE: Final = scalar(True, pa.bool_())
+"""Flags, which ``pyarrow.compute`` would make with ``pyarrow.scalar``."""
 
 
 # --- Types of decimals that Arrow computes with -----------------------------------------
@@ -167,10 +202,8 @@ def doubles_of(array: Any) -> Any:
         exact = [int.from_bytes(number, "little", signed=True) for number in words[large]]
         numbers[large] = list(map(float, exact))
     numbers = numbers / 10.0**scale if scale >= 0 else numbers * 10.0**-scale
-    mask: Flags | None = None
-    if array.null_count:
-        mask = as_numpy(array.is_null())
-    return pa.array(numbers, mask=mask)
+    nulls = as_numpy(array.is_null()) if array.null_count else None
+    return number_array(numbers, nulls=nulls)
 
 
 # --- Values as Python objects, or as texts: dates after the year 9999, unknown zones ----

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_dictionary, one_array, take_rows
+from glaive.arrow.conditions import filled
 from glaive.dataclass import dataclass
 from glaive.dataset.compact import Flags, compaction_groups, rewrite_groups, with_many_deleted
 from glaive.dataset.compaction_tasks import (
@@ -177,10 +178,10 @@ def ordinals(values: Any, name: str, prefix: bytes = b"") -> NDArray[np.float64]
 def _prefix_ordinals(values: Any, prefix: bytes) -> NDArray[np.float64]:
     """Return numbers made of the first bytes after a prefix, as big-endian numbers."""
     sliced: Any = pc.binary_slice(values, len(prefix), len(prefix) + _PREFIX_BYTES)
-    padded = pc.fill_null(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX_BYTES}")
+    padded = filled(sliced, b"").to_numpy(zero_copy_only=False).astype(f"S{_PREFIX_BYTES}")
     numbers: NDArray[np.float64] = padded.view(">u8").astype(np.float64)
     if prefix:  # the sample may lack smaller and larger values
-        heads: Any = pc.fill_null(pc.binary_slice(values, 0, len(prefix)), prefix)
+        heads: Any = filled(pc.binary_slice(values, 0, len(prefix)), prefix)
         numbers[pc.less(heads, pa.scalar(prefix, heads.type)).to_numpy(zero_copy_only=False)] = -1
         numbers[pc.greater(heads, pa.scalar(prefix, heads.type)).to_numpy(zero_copy_only=False)] = (
             np.inf

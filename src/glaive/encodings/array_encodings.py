@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import pack_flags, slice_bits
 from glaive.arrow.build import all_null, null_bytes, offset_bits
-from glaive.arrow.chunked import concat_arrays, take_values
+from glaive.arrow.chunked import as_numpy, concat_arrays, take_values
+from glaive.arrow.conditions import filled
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.compression import Scheme, check_decoded, compress, decompress
 from glaive.encodings.predicate import PagePredicate, RowBits, all_or_none, array_matches
@@ -746,14 +747,13 @@ def _split(array: Any, bits: int) -> tuple[NullableOffsets, pa.Buffer]:
     count, width = len(array), bits // 8
     validity = None
     if array.null_count:
-        lengths = np.asarray(pc.binary_length(array).fill_null(0)).astype(np.int64)
+        lengths = as_numpy(filled(pc.binary_length(array), 0)).astype(np.int64)
         validity = slice_bits(array.buffers()[0], array.offset, count)
         stored = np.frombuffer(array.buffers()[1], f"<i{width}")
         own = stored[array.offset : array.offset + count + 1]
         if int(own[-1]) - int(own[0]) != int(lengths.sum()):
             # Null slots have bytes: leave them out.
-            empty = pa.scalar("" if "string" in str(array.type) else b"", array.type)
-            array = pc.fill_null(array, empty)
+            array = filled(array, "" if "string" in str(array.type) else b"")
     _, offsets, data = array.buffers()
     if data is None:
         data = pa.py_buffer(b"")

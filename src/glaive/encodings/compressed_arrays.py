@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import check_implied, offset_bits, take_block, validity_flags
 from glaive.arrow.chunked import as_numpy, dictionary_encoded, take_values
+from glaive.arrow.conditions import filled
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.array_encodings import (
     ArrayEncoding,
@@ -124,8 +124,8 @@ class Dictionary(ArrayEncoding):
         items = encoded.dictionary
         if len(items) > _MAX_DISTINCT:
             return None
-        numbers = pc.fill_null(encoded.indices.cast(pa.int16()), -1)
-        indices = (np.asarray(numbers) + 1).astype(np.uint8)
+        numbers = filled(encoded.indices.cast(pa.int16()), -1)
+        indices = (as_numpy(numbers) + 1).astype(np.uint8)
         if not len(items):
             # Readers need an item, here a null that indices ignore.
             items = pa.nulls(1, array.type)
@@ -274,7 +274,7 @@ class _Text:
 
 def _filled(indices: Any) -> Any:
     """Return indices, 0 for null ones: for strings, 0 means null."""
-    return indices.fill_null(0) if indices.null_count else indices
+    return filled(indices, 0)
 
 
 def _index_bits(message: Any) -> int:

@@ -24,7 +24,7 @@ from glaive.arrow.build import (
     to_array,
     validity_flags,
 )
-from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, filled
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import Fetch, and_then, join, join_buffers
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
@@ -852,7 +852,7 @@ def _filled(array: Any, unknown: Flags, low: bytes, high: bytes) -> pa.Array:
 
 def _cut(bounds: Any, *, upper: bool) -> pa.Array:
     """Shorten long bounds; an upper bound that cannot be rounded up is null."""
-    lengths = np.asarray(pc.binary_length(bounds).fill_null(0))
+    lengths = np.asarray(filled(pc.binary_length(bounds), 0))
     if not len(lengths) or int(lengths.max()) <= _MAX_BOUND_BYTES:
         return bounds  # type: ignore[no-any-return]  # an array
     text = pa.types.is_string(bounds.type) or pa.types.is_large_string(bounds.type)

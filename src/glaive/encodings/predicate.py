@@ -21,11 +21,20 @@ from glaive.arrow.blocks import (
     FixedWidth,
     all_set,
     ascending,
+    flag_array,
     slice_bits,
 )
 from glaive.arrow.build import all_null, offset_bits, to_array
 from glaive.arrow.chunked import as_numpy
-from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf, float_order
+from glaive.arrow.conditions import (
+    Condition,
+    HasText,
+    InRange,
+    IsNull,
+    IsOneOf,
+    filled,
+    float_order,
+)
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.encodings.levels import Leaf
 from glaive.errors import SchemaError
@@ -279,7 +288,7 @@ def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Bu
     if not isinstance(block, FixedWidth):
         return None
     if block.bits == 1 and pa.types.is_boolean(predicate.kind):
-        false, true = predicate.test_entries(pa.array([False, True])).flags.tolist()
+        false, true = predicate.test_entries(flag_array(np.array([False, True]))).flags.tolist()
         if false == true:
             return all_or_none(block.count, passing=true)
         if true:
@@ -366,7 +375,7 @@ def _dictionary_matches(array: Any, predicate: PagePredicate, where: Where) -> R
     validity = None
     if indices.null_count:
         validity = slice_bits(indices.buffers()[0], indices.offset, count)
-        indices = indices.fill_null(0)
+        indices = filled(indices, 0)
     block = _plain_block(indices)
     if block is None or not len(array.dictionary):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.blocks import known_true
+from glaive.arrow.blocks import flag_array, known_true
 from glaive.arrow.chunked import (
     as_numpy,
     concat_arrays,
@@ -21,7 +21,7 @@ from glaive.arrow.chunked import (
     dictionary_encoded,
     too_large,
 )
-from glaive.arrow.conditions import doubles_of, scalar
+from glaive.arrow.conditions import doubles_of, filled, scalar, valid_where
 from glaive.arrow.extensions import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import PER_SECOND, TIME_UNITS, is_list, is_string, type_text
@@ -123,7 +123,7 @@ def fitting_decimals(values: Any, minimum: Decimal, maximum: Decimal) -> Any:
 def _booleans(text: Any, _: Any) -> Any:
     words = pc.utf8_lower(pc.utf8_trim_whitespace(text))
     true, false = (pc.is_in(words, pa.array(known, words.type)) for known in (_TRUE, _FALSE))
-    return pc.if_else(pc.or_(true, false), true, None)
+    return valid_where(pc.or_(true, false), true)
 
 
 def _integers(text: Any, kind: Any) -> Any:
@@ -244,7 +244,7 @@ def value_texts(array: Any) -> Any:
     if types.is_decimal(kind):
         texts = _as_text(array)
         texts = pc.if_else(pc.match_substring(texts, "E"), None, texts)
-        others = pc.if_else(pc.is_null(texts), array, None)
+        others = valid_where(pc.is_null(texts), array)
         if others.null_count == len(others):
             return texts
         return pc.coalesce(texts, map_distinct(pa.large_string(), "{:f}".format, others))
@@ -261,7 +261,7 @@ def value_texts(array: Any) -> Any:
     if types.is_date32(kind):
         days = array.cast(pa.int32())
         near = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less(days, _END_DAY))
-        return _with_far_values(_as_text(pc.if_else(near, array, None)), array)
+        return _with_far_values(_as_text(valid_where(near, array)), array)
     unit, zone = ("ms", None) if types.is_date64(kind) else (kind.unit, kind.tz)
     raw = array.cast(pa.int64())
     seconds, fraction = _seconds(raw, unit)
@@ -272,13 +272,13 @@ def value_texts(array: Any) -> Any:
     near = pc.and_(pc.greater_equal(seconds, low), pc.less(seconds, high))
     local, suffix = seconds, _text("" if zone is None else "Z")
     if zone is not None and zone.upper() not in _UTC and pc.any(near).as_py():
-        moments = pc.if_else(near, seconds, None).cast(pa.timestamp("s", zone))
+        moments = valid_where(near, seconds).cast(pa.timestamp("s", zone))
         try:
             local = pc.local_timestamp(moments).cast(pa.int64())
         except pa.ArrowInvalid:
             raise FilterError(f"time zone {zone!r:.80} is not known") from None
         suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
-    day = _as_text(pc.if_else(near, local, None).cast(pa.timestamp("s")))
+    day = _as_text(valid_where(near, local).cast(pa.timestamp("s")))
     texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)
     return _with_far_values(texts, array)
 
@@ -310,7 +310,7 @@ def _seconds(raw: Any, unit: str) -> tuple[Any, Any]:
     per = PER_SECOND[unit]
     if per == 1:
         return raw, _text("")
-    ticks = as_numpy(raw.fill_null(0))
+    ticks = as_numpy(filled(raw, 0))
     seconds, rest = np.divmod(ticks, per)
     fraction: Any = _text("")
     if rest.any():
@@ -335,7 +335,7 @@ def _float_texts(array: Any) -> Any:
     size, texts = pc.abs(array), _as_text(array)
     whole = pc.and_(pc.equal(pc.trunc(array), array), pc.less(size, 1e16 if wide else 2.0**24))
     whole = pc.and_(whole, pc.greater(size, 0))
-    digits = _as_text(pc.if_else(whole, array, None).cast(pa.int64()))
+    digits = _as_text(valid_where(whole, array).cast(pa.int64()))
     texts = pc.replace_substring(pc.coalesce(digits, texts), "e+", "e")
     texts = pc.if_else(
         pc.match_substring_regex(texts, "^-?[0-9]+$"), _joined(texts, _text(".0")), texts
@@ -530,7 +530,7 @@ def _from_float(array: Any, kind: Any) -> Any:
 def _float_to_decimal(array: Any, kind: Any) -> Any:
     """Multiply by the power of ten, round half away from zero, and build decimals from words."""
     scale, maximum = kind.scale, 10**kind.precision - 1
-    numbers: Any = as_numpy(array.fill_null(0)).astype(np.float64)
+    numbers: Any = as_numpy(filled(array, 0)).astype(np.float64)
     with np.errstate(all="ignore"):
         scaled = numbers * float(10**scale) if scale >= 0 else numbers / 10**-scale
         whole = np.trunc(scaled)
@@ -540,7 +540,7 @@ def _float_to_decimal(array: Any, kind: Any) -> Any:
     fits &= np.abs(numbers) <= min(maximum, 2**63 - 1)
     words = pa.py_buffer(np.stack([numbers, numbers >> 63], axis=1).tobytes())
     made = pa.Array.from_buffers(pa.decimal128(38, scale), len(array), [None, words])
-    made = pc.if_else(pc.and_(array.is_valid(), pa.array(fits)), made, None).cast(kind)
+    made = valid_where(pc.and_(array.is_valid(), flag_array(fits)), made).cast(kind)
     large = np.isfinite(whole) & (np.abs(whole) >= 2.0**63) & (np.abs(whole) <= float(maximum))
     if not large.any():
         return made
@@ -553,7 +553,7 @@ def _float_to_decimal(array: Any, kind: Any) -> Any:
 
 def _wide(array: Any) -> Any:
     if array.type.bit_width == 16:
-        numbers = as_numpy(array.fill_null(0)).astype(np.float32)
+        numbers = as_numpy(filled(array, 0)).astype(np.float32)
         mask = as_numpy(array.is_null())
         return pa.array(numbers, pa.float32(), mask=mask)
     return array
@@ -562,7 +562,7 @@ def _wide(array: Any) -> Any:
 def _half_casts(array: Any) -> Any:
     mask = as_numpy(array.is_null())
     with np.errstate(over="ignore"):
-        numbers = as_numpy(array.fill_null(0)).astype(np.float16)
+        numbers = as_numpy(filled(array, 0)).astype(np.float16)
     return pa.array(numbers, pa.float16(), mask=mask)
 
 
@@ -647,8 +647,8 @@ def _list_to_text(array: Any) -> Any:
         items = items.cast(pa.binary())
     if types.is_binary(items.type) or types.is_large_binary(items.type):
         items = map_rows(pa.large_string(), bytes.hex, items)
-    item_texts = pc.fill_null(cast(items, pa.large_string()), "")
-    sizes = as_numpy(pc.fill_null(pc.list_value_length(array), 0))
+    item_texts = filled(cast(items, pa.large_string()), "")
+    sizes = as_numpy(filled(pc.list_value_length(array), 0))
     strings = bracketed(item_texts, sizes, ", ")
     return pc.if_else(array.is_valid(), strings, pa.scalar(None, pa.large_string()))
 

@@ -16,9 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow import compute as pc
-from glaive.arrow.blocks import number_array, slice_bits
+from glaive.arrow.blocks import flag_array, number_array, slice_bits
 from glaive.arrow.chunked import as_numpy, row_bytes
-from glaive.arrow.conditions import FALSE, IsOneOf, comparable_decimals, float_order
+from glaive.arrow.conditions import (
+    FALSE,
+    IsOneOf,
+    comparable_decimals,
+    filled,
+    float_order,
+    valid_where,
+)
 from glaive.errors import FilterError
 from glaive.expr.rows import (
     MAX_LIST_ITEMS,
@@ -76,7 +83,7 @@ def among(array: Any, values: Any) -> Any:
             result = pc.or_kleene(result, row)
         return result
     one_of = IsOneOf(_plain_array(values)).mask(_plain_array(array))
-    return one_of if not array.null_count else pc.if_else(pc.is_valid(array), one_of, None)
+    return one_of if not array.null_count else valid_where(pc.is_valid(array), one_of)
 
 
 def comparable(values: Any) -> Any:
@@ -101,16 +108,16 @@ def _plain_array(array: Any) -> Any:
 
 def _ordered(array: Any) -> Any:
     words: Any = array.view(_WORDS[array.type.bit_width])
-    keys = float_order(as_numpy(words.fill_null(0)))
-    mask = as_numpy(words.is_null()) if words.null_count else None
-    return pa.array(keys, mask=mask)
+    keys = float_order(as_numpy(filled(words, 0)))
+    nulls = as_numpy(words.is_null()) if words.null_count else None
+    return number_array(keys, nulls=nulls)
 
 
 def floats_of(ordered: Any, kind: Any) -> Any:
     """Convert ordered integers back to floats; see :func:`comparable`."""
-    bits = float_order(as_numpy(pc.fill_null(ordered, 0)))
+    bits = float_order(as_numpy(filled(ordered, 0)))
     nulls = as_numpy(ordered.is_null())
-    return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
+    return number_array(bits.view(f"f{kind.bit_width // 8}"), kind, nulls=nulls)
 
 
 def _with_float(op: str, array: Any, number: Any) -> Any:
@@ -134,8 +141,8 @@ def _nested(op: str, left: Any, right: Any) -> Any:
     left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
-        flags = pa.array(same(left, right))
-        return pc.if_else(both, flags if op == "=" else pc.invert(flags), None)
+        flags = flag_array(same(left, right))
+        return valid_where(both, flags if op == "=" else pc.invert(flags))
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
     from glaive.expr.functions.library import engine_operation
@@ -168,7 +175,7 @@ def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArra
     chosen = np.flatnonzero(matching & here)
     owner, at = _within(chosen, first, first[1][chosen])
     other = _within(chosen, second, second[1][chosen])[1]
-    matching[owner[~same(left.values.take(pa.array(at)), right.values, other)]] = False
+    matching[owner[~same(left.values.take(number_array(at)), right.values, other)]] = False
     return matching
 
 
@@ -183,10 +190,10 @@ def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.
         if not isinstance(sizes, int) and not isinstance(wanted, int):
             equal: NDArray[np.bool_] = sizes == wanted[rows]
             chosen = np.flatnonzero(equal)
-            right = right.take(pa.array(rows[chosen]))
-            equal[chosen] = _equal(left.take(pa.array(chosen)), right, None)
+            right = right.take(number_array(rows[chosen]))
+            equal[chosen] = _equal(left.take(number_array(chosen)), right, None)
             return equal
-        right = right.take(pa.array(rows))
+        right = right.take(number_array(rows))
     flags = pc.fill_null(compare("=", left, right), FALSE)
     return as_numpy(flags)
 
@@ -349,4 +356,4 @@ def prefiltered(strings: Any, word: str, test: Any) -> Any:
     if len(rows):
         flags[rows] = as_numpy(test(strings.take(number_array(rows))))
     nulls = as_numpy(strings.is_null()) if strings.null_count else None
-    return pa.array(flags, mask=nulls)
+    return flag_array(flags, nulls=nulls)

@@ -18,6 +18,7 @@ from glaive.arrow.chunked import (
     too_large,
     without_views,
 )
+from glaive.arrow.conditions import FALSE, TRUE, constants, filled
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
@@ -115,14 +116,14 @@ def negative(array: Any) -> Any:
 
 
 def _array(numbers: Any, kind: pa.DataType, nulls: Any) -> Any:
-    if nulls is None and kind in NUMPY_TYPES:
-        return number_array(numbers, kind)
+    if kind in NUMPY_TYPES:
+        return number_array(numbers, kind, nulls=nulls)
     return pa.array(numbers, kind, mask=nulls)
 
 
 def _numbers(array: Any) -> Any:
     """Return values as a NumPy array, with nulls as zero."""
-    return as_numpy(array.fill_null(0) if array.null_count else array)
+    return as_numpy(filled(array, 0))
 
 
 def _nulls(*arrays: Any) -> Any:
@@ -392,7 +393,7 @@ def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
 def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
     decisive = isinstance(node, tree.Or)  # operand value that decides the result
     join: Any = pc.or_kleene if decisive else pc.and_kleene
-    result: Any = repeat(not decisive, batch.num_rows)
+    result: Any = repeat(FALSE if decisive else TRUE, batch.num_rows)
     failed: list[Node] = []
     for operand in node.operands:
         if _all_decided(result, decisive=decisive):
@@ -418,7 +419,7 @@ def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
 
 def _undecided(result: Any, *, decisive: bool) -> Any:
     """Return flags of rows whose result further operands can change."""
-    return pc.fill_null(pc.invert(result) if decisive else result, True)
+    return filled(pc.invert(result) if decisive else result, True)
 
 
 def _all_decided(result: Any, *, decisive: bool) -> bool:
@@ -436,7 +437,7 @@ def _is_truth(node: tree.IsTruth, batch: pa.RecordBatch) -> Any:
     if node.truth is None:
         passing = pc.is_null(operand)
     else:
-        passing = pc.fill_null(operand if node.truth else pc.invert(operand), False)
+        passing = filled(operand if node.truth else pc.invert(operand), False)
     return pc.invert(passing) if node.negated else passing
 
 
@@ -445,12 +446,12 @@ def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
     if isinstance(node.items, ConstantList):
         passing = among(array, cast(node.items.array(), array.type))
         return pc.invert(passing) if node.negated else passing
-    constants = [item for item in node.items if isinstance(item, tree.Literal)]
-    known = [constant.value for constant in constants if not constant.is_null]
+    literals = [item for item in node.items if isinstance(item, tree.Literal)]
+    known = [literal.value for literal in literals if not literal.is_null]
     result: Any = None
     if known:
-        result = among(array, pa.array(known, array.type))
-    if len(known) < len(constants):
+        result = among(array, constants(known, array.type))
+    if len(known) < len(literals):
         nothing = pa.nulls(len(array), pa.bool_())
         result = nothing if result is None else pc.or_kleene(result, nothing)
     for item in node.items:
@@ -535,7 +536,7 @@ def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
         rest = values(argument, batch.filter(missing))
         rows = np.arange(len(result), dtype=np.int64)
         rows[as_numpy(missing)] = np.arange(len(rest)) + len(result)
-        result = concat_arrays([result, rest]).take(pa.array(rows))
+        result = concat_arrays([result, rest]).take(number_array(rows))
     return result
 
 
@@ -561,12 +562,12 @@ def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
     if isinstance(index, pa.Scalar):
         wanted: Any = np.int64(index.as_py() or 0)
     else:
-        wanted = as_numpy(index.fill_null(0))
+        wanted = as_numpy(filled(index, 0))
     inside = valid & (wanted != 0) & (wanted <= sizes) & (wanted >= -sizes)
     positions = np.where(wanted > 0, starts + wanted - 1, starts + sizes + wanted)
     items: Any = lists.values
     items = items.cast(without_views(items.type))
-    elements: Any = items.take(pa.array(positions, pa.int64(), mask=~inside))
+    elements: Any = items.take(number_array(positions, nulls=~inside))
     return _without_dictionary(elements)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import concat_arrays, dictionary_encoded, row_bytes
 from glaive.arrow.conditions import NO_PYTHON_VALUE
 from glaive.errors import CapacityError, FilterError, GlaiveError
@@ -333,9 +334,9 @@ def map_constants(kind: Any, compute: Callable[..., Any], arguments: Sequence[An
         rows_by_key.setdefault(key, []).append(row)
     parts = []
     for key, numbers in rows_by_key.items():
-        selected = values.take(pa.array(numbers, pa.int64()))
+        selected = values.take(number_array(np.array(numbers)))
         parts.append(
             pa.nulls(len(selected), kind) if None in key else compute(selected, *key).cast(kind)
         )
     order = np.concatenate([np.array(numbers, np.int64) for numbers in rows_by_key.values()])
-    return concat_arrays(parts).take(pa.array(np.argsort(order)))
+    return concat_arrays(parts).take(number_array(np.argsort(order)))

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import flag_array, number_array
 from glaive.arrow.build import validity_flags
+from glaive.arrow.chunked import as_numpy, with_items
 from glaive.errors import OptionError, SchemaError
 from glaive.file.blobs import BlobOptions, BlobReference, BlobThresholds, BlobValues
 from glaive.format.blobs import (
@@ -183,7 +185,9 @@ class BlobWriter:
             inner = [stored(child).to_arrow() for child in field.children]
             return pa.StructArray.from_arrays(children, fields=inner, mask=mask)
         if field.logical_type in _LISTS:
-            return self._describe_list(field, array, path, mask)
+            (item,) = field.children
+            items = self.describe(item, array.flatten(), f"{path}.{item.name}")
+            return with_items(array, items, stored(field).arrow_type)
         raise SchemaError(
             f"column {path!r}: blobs are not supported within {field.logical_type}; use a list or "
             "struct"
@@ -201,17 +205,6 @@ class BlobWriter:
         """Discard the blob files."""
         self._files.abort()
 
-    def _describe_list(self, field: Field, array: Any, path: str, mask: Any) -> Any:
-        (item,) = field.children
-        items = self.describe(item, array.flatten(), f"{path}.{item.name}")
-        wide = field.logical_type.startswith("large")
-        lengths = np.asarray(array.value_lengths().fill_null(0))
-        offsets = np.zeros(len(array) + 1, np.int64 if wide else np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        make = pa.LargeListArray if wide else pa.ListArray
-        kind: Any = stored(field).arrow_type
-        return make.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
-
     # ------------------------------------------------------------------ values
 
     def _describe(self, field: Field, array: Any, path: str) -> Any:
@@ -219,7 +212,7 @@ class BlobWriter:
         flags = validity_flags(array)
         valid = np.ones(rows, np.bool_) if flags is None else flags
         given, uris = array.field("data"), array.field("uri")
-        has_data, has_uri = (np.asarray(part.is_valid()) for part in (given, uris))
+        has_data, has_uri = (as_numpy(part.is_valid()) for part in (given, uris))
         wrong = valid & (has_data == has_uri)
         if wrong.any():
             at = int(wrong.argmax())
@@ -235,7 +228,7 @@ class BlobWriter:
         own = np.ones(rows, np.bool_)
         if len(external):
             own[external] = False
-            external_uris = uris.take(pa.array(external)).to_pylist()
+            external_uris = uris.take(number_array(external)).to_pylist()
             external, external_uris = _keep_references(table, external, external_uris)
         if len(external):
             ranges = _ranges(array, external, path)
@@ -335,9 +328,9 @@ class _Table:
 
     def build(self, null: Flags | None) -> Any:
         columns: list[Any] = [self.kind, self.position, self.size, self.blob_id]
-        arrays: list[Any] = [pa.array(column) for column in columns]
+        arrays: list[Any] = [number_array(column) for column in columns]
         arrays.append(self._uris())
-        mask = None if null is None else pa.array(null)
+        mask = None if null is None else flag_array(null)
         return pa.StructArray.from_arrays(arrays, fields=list(DESCRIPTOR), mask=mask)
 
     def _uris(self) -> Any:
@@ -365,7 +358,7 @@ def _ranges(array: Any, rows: Int64s, path: str) -> list[ByteRange | None]:
     """Return the range of the object that each row refers to; ``None`` for the whole object."""
     if array.type.num_fields < len(DESCRIPTOR) - 1:
         return [None] * len(rows)
-    at = pa.array(rows)
+    at = number_array(rows)
     starts, sizes = (array.field(name).take(at).to_pylist() for name in ("position", "size"))
     parts: list[ByteRange | None] = []
     for start, size in zip(starts, sizes, strict=True):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import all_null, block_from_array, offset_bits
 from glaive.arrow.chunked import check_column, join_batches
-from glaive.arrow.conditions import Condition
+from glaive.arrow.conditions import Condition, filled
 from glaive.encodings.legacy import (
     STATISTICS,
     FileBytes,
@@ -664,7 +664,7 @@ class PageWriter:
             items *= size
         if pa.types.is_boolean(array.type) and array.null_count:
             # The value in the slot of a null is stored, except for booleans.
-            array = array.fill_null(False)
+            array = filled(array, False)
         block = block_from_array(array)
         if not isinstance(block, FixedWidth):
             raise SchemaError(
@@ -690,8 +690,8 @@ class PageWriter:
                 )
             keys = keys.cast(array.type.index_type)
         # The values in null slots would be read as keys.
-        filled: pa.Array = keys.fill_null(0) if keys.null_count else keys
-        return filled
+        valid: pa.Array = filled(keys, 0)
+        return valid
 
     def _put(self, field: Field, data: BytesLike, starts: Int64s, lengths: Int64s) -> None:
         (written,) = self.sink.write_aligned([data])

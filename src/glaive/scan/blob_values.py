@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import pack_flags
+from glaive.arrow.blocks import flag_array, number_array, pack_flags
+from glaive.arrow.chunked import as_numpy, with_items
+from glaive.arrow.conditions import filled
 from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import join_buffers
@@ -256,10 +258,10 @@ class BlobHome:
                 where=self._store.full(self._path),
             )
         rows = len(descriptions)
-        valid = np.asarray(descriptions.is_valid())
+        valid = as_numpy(descriptions.is_valid())
         names = [field.name for field in descriptions.type]
-        columns = [descriptions.field(at).fill_null(0) for at in range(min(len(names), 4))]
-        numbers = [np.asarray(column) for column in columns]
+        columns = [filled(descriptions.field(at), 0) for at in range(min(len(names), 4))]
+        numbers = [as_numpy(column) for column in columns]
         if descriptions.type == DESCRIPTION:
             positions, sizes = numbers
             # Format 2.0 marks nulls in this way only.
@@ -281,7 +283,7 @@ class BlobHome:
         self, descriptions: Any, rows: NDArray[np.bool_]
     ) -> Iterator[tuple[int, BlobReference]]:
         """Yield the references of rows with external values, from descriptions."""
-        numbers = [np.asarray(descriptions.field(at).fill_null(0)).tolist() for at in (1, 2, 3)]
+        numbers = [as_numpy(filled(descriptions.field(at), 0)).tolist() for at in (1, 2, 3)]
         uris = self._uris(descriptions)
         for row in np.flatnonzero(rows).tolist():
             position, size, base_id = (column[row] for column in numbers)
@@ -312,7 +314,7 @@ class BlobHome:
 
     def _uris(self, descriptions: Any) -> list[str]:
         try:
-            uris: list[str] = descriptions.field(4).fill_null("").to_pylist()
+            uris: list[str] = filled(descriptions.field(4), "").to_pylist()
         except UnicodeDecodeError as error:
             raise self._bad_uri(str(error)) from None
         return uris
@@ -443,7 +445,7 @@ class BlobContentsColumn(BoundColumn):
         # Read each row once: repeated rows would look like overlapping values.
         different, positions = np.unique(rows, return_inverse=True)
         if len(different) < len(rows):
-            return self.take(different).take(pa.array(positions))
+            return self.take(different).take(number_array(positions))
         return self._resolve(self._column, self._inner.take(rows), self._column.name)
 
     plan_read = read
@@ -465,8 +467,8 @@ class BlobContentsColumn(BoundColumn):
 
         A large estimate is verified with a listing, and one request for external values.
         """
-        sizes = np.asarray(present.field("size"))
-        external = np.asarray(present.field("kind")) == EXTERNAL
+        sizes = as_numpy(present.field("size"))
+        external = as_numpy(present.field("kind")) == EXTERNAL
         sizes = np.where(external & (sizes == 0), _ASSUMED_BYTES, sizes)
         own, outside = (float(sizes[part].sum(dtype=np.float64)) for part in (~external, external))
         outside = outside if self._fetches_external else 0.0
@@ -501,14 +503,7 @@ class BlobContentsColumn(BoundColumn):
             return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
         if field.logical_type in ("list", "list.struct", "large_list", "large_list.struct"):
             (item,) = field.children
-            items = self._resolve(item, array.flatten(), path)
-            wide = field.logical_type.startswith("large")
-            lengths = np.asarray(array.value_lengths().fill_null(0))
-            offsets = np.zeros(len(array) + 1, np.int64 if wide else np.int32)
-            np.cumsum(lengths, out=offsets[1:])
-            mask = array.is_null() if array.null_count else None
-            make = pa.LargeListArray if wide else pa.ListArray
-            return make.from_arrays(pa.array(offsets), items, type=kind, mask=mask)
+            return with_items(array, self._resolve(item, array.flatten(), path), kind)
         raise SchemaError(
             f"column {field.name!r}: blobs within {field.logical_type} are read as descriptions "
             "only. Leave out blob_handling='all_binary'."
@@ -539,12 +534,12 @@ class LogicalColumn(BlobContentsColumn):
         home = self._home(field, path)
         if home is None or not rows:
             return pa.nulls(rows, kind)
-        valid = np.asarray(descriptions.is_valid())
-        external = valid & (np.asarray(descriptions.field(0).fill_null(0)) == EXTERNAL)
+        valid = as_numpy(descriptions.is_valid())
+        external = valid & (as_numpy(filled(descriptions.field(0), 0)) == EXTERNAL)
         buffers: list[pa.Buffer | None] = [None] * rows
         selected = np.flatnonzero(~external)
         locations = home.locations(
-            descriptions.take(pa.array(selected)) if external.any() else descriptions
+            descriptions.take(number_array(selected)) if external.any() else descriptions
         )
         refuse_links(locations)
         for row, buffer in zip(selected.tolist(), read_locations(locations), strict=True):
@@ -559,7 +554,7 @@ class LogicalColumn(BlobContentsColumn):
             members[part.name] if part.name in members else pa.nulls(rows, part.type)
             for part in kind
         ]
-        mask = None if valid.all() else pa.array(~valid)
+        mask = None if valid.all() else flag_array(~valid)
         return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import flags_of, number_array, pack_flags
+from glaive.arrow.blocks import flag_array, flags_of, number_array, pack_flags
 from glaive.arrow.chunked import in_parts
 from glaive.dataclass import dataclass
 from glaive.encodings.protocol import and_then, join
@@ -352,7 +352,7 @@ def rows_passing(
             if passing is None:
                 raise
             passed = np.zeros(rows, np.bool_)
-            passed[passing] = _flags(term.mask(columns.filter(pa.array(passing))))
+            passed[passing] = _flags(term.mask(columns.filter(flag_array(passing))))
         passing = passed if passing is None else passing & passed
     return np.ones(rows, np.bool_) if passing is None else passing
 

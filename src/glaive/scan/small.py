@@ -18,14 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import distinct, number_array
-from glaive.arrow.build import validity_flags
 from glaive.arrow.chunked import (
-    as_numpy,
     concat_arrays,
     drop_unused,
     has_dictionary,
     join_batches,
     take_values,
+    with_items,
 )
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
@@ -346,14 +345,11 @@ def tidied(array: Any) -> Any:
         return drop_unused(array)
     if not pa.types.is_nested(kind) or pa.types.is_fixed_size_list(kind) or not kind.num_fields:
         return array
-    mask: Any = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind):
+        mask: Any = array.is_null() if array.null_count else None
         members = [*map(tidied, array.flatten())]
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
-    lengths, valid = np.diff(as_numpy(array.offsets)), validity_flags(array)
-    lengths = lengths if valid is None else lengths * valid
-    offsets = number_array(np.concatenate(([0], lengths)).cumsum(dtype=lengths.dtype))
-    return type(array).from_arrays(offsets, tidied(array.flatten()), type=kind, mask=mask)
+    return with_items(array, tidied(array.flatten()), kind)
 
 
 def _read_only(array: pa.Array) -> pa.Array:

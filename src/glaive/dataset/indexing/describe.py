@@ -14,6 +14,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.conditions import filled
 from glaive.dataclass import dataclass
 from glaive.dataset.indexing.task import chosen_index, indexed_path, measured_recall, path_of
 from glaive.dataset.lance_operation import Index
@@ -253,7 +254,7 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
         given = addresses.cast(pa.uint64())
     except (AttributeError, pa.ArrowException) as error:
         raise OptionError(f"addrs: expected an array of row addresses ({error})") from error
-    values = given.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
+    values = filled(given, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
     valid = given.is_valid().to_numpy(zero_copy_only=False)
     for groups in stored_relocations(snapshot.store, manifest):
         values, remaining = AddressMap.of(groups, manifest.where).apply(values)

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import ascending, number_array
+from glaive.arrow.blocks import ascending, flag_array, number_array
 from glaive.arrow.chunked import as_numpy, in_parts, join_column, one_array
+from glaive.arrow.conditions import filled
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.column_files import (
     physical_rows,
@@ -139,10 +140,10 @@ def _lists(new: Any, old: Any, name: str) -> Any:
         items = keep_members(given, had, f"{name}.item")
         data_type = pa.list_(old.type.value_field.with_type(items.type), size)
         return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=_nulls(new))
-    counts = [pc.fill_null(pc.list_value_length(array), 0) for array in (new, old)]
-    differ = pc.index(pc.not_equal(*counts), True).as_py()
-    if differ >= 0:
-        lengths = " and ".join(str(count[differ].as_py()) for count in counts)
+    counts = [filled(pc.list_value_length(array), 0) for array in (new, old)]
+    differ = np.flatnonzero(as_numpy(pc.not_equal(*counts)))
+    if len(differ):
+        lengths = " and ".join(str(count[int(differ[0])].as_py()) for count in counts)
         raise SchemaError(
             f"column {name!r}: the source has only some members of structs in lists, {new.type}, "
             f"and the dataset has {old.type}. Keeping the other members requires lists of the same "
@@ -152,10 +153,11 @@ def _lists(new: Any, old: Any, name: str) -> Any:
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(as_numpy(counts[0]))])
     field = old.type.value_field.with_type(items.type)
     if pa.types.is_list(old.type):
-        offsets: Any = pa.array(ends.astype(np.int32))
+        offsets: Any = number_array(ends.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, items, type=pa.list_(field), mask=_nulls(new))
+    offsets = number_array(ends)
     data_type = pa.large_list(field)
-    return pa.LargeListArray.from_arrays(pa.array(ends), items, type=data_type, mask=_nulls(new))
+    return pa.LargeListArray.from_arrays(offsets, items, type=data_type, mask=_nulls(new))
 
 
 def _nulls(array: Any) -> Any:
@@ -703,7 +705,7 @@ class _Merge:
         count = int(np.count_nonzero(inserted))
         self.num_inserted += count
         if count and self.keys is not None:
-            mask: Any = pa.array(inserted)
+            mask = flag_array(inserted)
             self.keys.add([column.filter(mask) for column in keys.columns])
 
     # ---------------------------------------------------------------- writing

@@ -197,7 +197,7 @@ class InsertedKeys:
         """
         given = [columns[at] for at in self._order]
         if any(column.null_count for column in given):
-            mask: Any = pa.array(np.all([column.is_valid() for column in given], axis=0))
+            mask = flag_array(np.all([as_numpy(column.is_valid()) for column in given], axis=0))
             given = [column.filter(mask) for column in given]
         self._count += len(given[0])
         hashes = hash_keys(given) if self._all_hashed else None

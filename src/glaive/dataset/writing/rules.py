@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import number_array
 from glaive.arrow.chunked import batch_parts, dictionary_encoded
 from glaive.arrow.conditions import python_rows
 from glaive.arrow.jsonb import encode_jsonb
@@ -179,7 +180,7 @@ class BoundRules:
                 f"identity column {name!r} has no number for {rows:,} rows: {last} exceeds its "
                 "type. Choose a column with another start or step."
             )
-        numbers: Any = pa.array(first + identity.step * places, pa.int64())
+        numbers: Any = number_array(first + identity.step * places)
         field = self._schema.by_name[name].to_arrow()
         if given is None:
             return table.append_column(field, pa.chunked_array([numbers], field.type))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Dictionary as DictionaryBlock
-from glaive.arrow.blocks import FixedList, FixedWidth, Variable
+from glaive.arrow.blocks import FixedList, FixedWidth, Variable, flag_array
 from glaive.arrow.build import block_from_array
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Layer, LayerStep, Levels, layer_steps
@@ -522,7 +522,7 @@ def encode_sparse_page(
             return _sparse(indexed[0], indexed[1], layers, rows)
     if name == "full_zip_layout" and valid is not None:
         # Only valid slots have a value.
-        block = block_from_array(array.filter(pa.array(valid)))
+        block = block_from_array(array.filter(flag_array(valid)))
         if isinstance(block, FixedList):
             # If all lists are valid, all their items may be, too.
             encoding: ValueEncoding = FixedSizeList.for_block(block)

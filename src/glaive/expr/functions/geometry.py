@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.conditions import filled
 from glaive.arrow.extensions import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType, as_geometries
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_string, refuse
@@ -139,7 +140,7 @@ def _from_lists(shapely: Any, values: Any, layout: str) -> Shapes:
     owners = []
     count = len(values)
     for _ in range(DEPTHS[layout]):
-        sizes = np.asarray(values.value_lengths().fill_null(0)).astype(np.int64)
+        sizes = np.asarray(filled(values.value_lengths(), 0)).astype(np.int64)
         owners.append(np.repeat(np.arange(len(sizes)), sizes))
         values = values.flatten()
     parts: Any = _coordinates(values)
@@ -419,7 +420,7 @@ def _point(x: Any, y: Any) -> Any:
     x, y = broadcast(x, rows), broadcast(y, rows)
     missing = np.asarray(x.is_null()) | np.asarray(y.is_null())
     shapely = library("st_point")
-    points = shapely.points(np.asarray(x.fill_null(0.0)), np.asarray(y.fill_null(0.0)))
+    points = shapely.points(np.asarray(filled(x, 0.0)), np.asarray(filled(y, 0.0)))
     return pa.array(shapely.to_wkb(points), pa.binary(), mask=missing)
 
 

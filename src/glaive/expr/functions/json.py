@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import flag_array
 from glaive.arrow.chunked import concat_arrays
+from glaive.arrow.conditions import filled, valid_where
 from glaive.arrow.jsonb import BEYOND, decode_jsonb, encode_jsonb
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, FilterError
@@ -700,14 +702,14 @@ def _json_extract_with_type(values: Any, path: Any) -> Any:
         return pa.StructArray.from_arrays([selected, pa.array(tags)], fields=list(_TYPED))
 
     result = _by_key(_TYPED, extract, values, path)
-    tags = pc.fill_null(pc.struct_field(result, "type_tag"), 0)
+    tags = filled(pc.struct_field(result, "type_tag"), 0)
     return pa.StructArray.from_arrays([pc.struct_field(result, "value"), tags], fields=list(_TYPED))
 
 
 @_with_key("json_exists", pa.bool_())
 def _json_exists(values: Any, path: str) -> Any:
     _, _, present = _grouped(_select(values, path), len(values))
-    return pc.if_else(values.is_valid(), pa.array(present), None)
+    return valid_where(values.is_valid(), flag_array(present))
 
 
 @_with_key("json_array_length", pa.int64())
@@ -731,4 +733,4 @@ def _json_array_contains(values: Any, path: str, wanted: str) -> Any:
     raw = pc.equal(elements.payloads(), wanted.encode("utf-8", "surrogatepass"))
     equal = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
     contained = np.bincount(elements.rows[equal], minlength=len(values)) > 0
-    return pc.if_else(values.is_valid(), pa.array(contained), None)
+    return valid_where(values.is_valid(), flag_array(contained))

@@ -155,7 +155,7 @@ def engine_types(call: Call) -> Types:
         kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind for kind in call.types
     ]
     columns = [
-        pa.array([], kind) if literal is None else literal
+        pa.nulls(0, kind) if literal is None else literal
         for kind, literal in zip(kinds, call.literals, strict=True)
     ]
     with _called(call.name, columns) as frame:

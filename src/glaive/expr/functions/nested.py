@@ -13,7 +13,7 @@ import numpy as np
 
 from glaive.arrow.blocks import flag_array, known_true, number_array
 from glaive.arrow.chunked import as_numpy, concat_arrays, decode_dictionary
-from glaive.arrow.conditions import scalar
+from glaive.arrow.conditions import FALSE, TRUE, filled, scalar, valid_where
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
@@ -184,21 +184,21 @@ def _is_empty(lists: Any) -> bool:
 @function("array_has_all", "list_has_all", takes=partial(_same_items, lists=True))
 def _array_has_all(values: Any, others: Any) -> Any:
     if _is_empty(others):
-        return pa.repeat(pa.scalar(True), count_rows((values, others)))
+        return pa.repeat(TRUE, count_rows((values, others)))
     if not is_constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return compute("array_has_all", values, others)
     parts, wanted = ListParts.of(values), comparable(others.values).unique()
     found = pc.index_in(comparable(parts.values), value_set=wanted)
     known = as_numpy(found.is_valid())
-    pairs = parts.rows * len(wanted) + as_numpy(found.fill_null(0))
+    pairs = parts.rows * len(wanted) + as_numpy(filled(found, 0))
     counts = np.bincount(np.unique(pairs[known]) // len(wanted), minlength=len(values))
-    return pc.if_else(values.is_valid(), pa.array(counts == len(wanted)), None)
+    return valid_where(values.is_valid(), flag_array(counts == len(wanted)))
 
 
 @function("array_has_any", "list_has_any", "arrays_overlap", takes=partial(_same_items, lists=True))
 def _array_has_any(values: Any, others: Any) -> Any:
     if _is_empty(values) or _is_empty(others):
-        return pa.repeat(pa.scalar(False), count_rows((values, others)))
+        return pa.repeat(FALSE, count_rows((values, others)))
     if not is_constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return compute("array_has_any", values, others)
     parts, wanted = ListParts.of(values), ListParts.of(broadcast(others, 1))

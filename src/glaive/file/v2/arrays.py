@@ -14,11 +14,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from glaive.arrow.blocks import (
     MAX_IMPLIED_POSITIONS,
     FixedWidth,
+    flag_array,
     flags_of,
     inverse_permutation,
     pack_flags,
@@ -27,7 +27,8 @@ from glaive.arrow.blocks import (
     total_of,
 )
 from glaive.arrow.build import all_null, block_from_array, list_array, offset_bits, validity_flags
-from glaive.arrow.chunked import concat_arrays, take_values
+from glaive.arrow.chunked import as_numpy, concat_arrays, take_values
+from glaive.arrow.conditions import filled
 from glaive.dataclass import dataclass
 from glaive.encodings.array_encodings import (
     ArrayEncoding,
@@ -167,14 +168,14 @@ def _dictionary(array: Any, out: Outlet) -> Dictionary:
     if indices.null_count:
         if not items.null_count:
             items = pa.concat_arrays([items, pa.nulls(1, items.type)])
-        at = pc.index(items.is_null(), value=True).as_py()
+        at = int(np.argmax(as_numpy(items.is_null())))
         limit = 2 ** (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type)) - 1
         if at > limit:
             raise SchemaError(
                 f"a dictionary of {len(items)} items and nulls needs wider indices than "
                 f"{kind.index_type} in format 2.0; cast the column to {kind.value_type}"
             )
-        indices = pc.fill_null(indices, pa.scalar(at, kind.index_type))
+        indices = filled(indices, at)
     encoded = _nullable(indices, out)
     return Dictionary(kind, encoded, _items(items, out), len(items))
 
@@ -567,9 +568,9 @@ class BlobReader:
 
     def _fetch(self, rows: Int64s | None, descriptors: Any) -> Step:
         # Writers make descriptors valid, but a page may have null ones: these are nulls, too.
-        given = np.asarray(descriptors.is_valid())
+        given = as_numpy(descriptors.is_valid())
         positions, sizes = (
-            np.where(given, np.asarray(descriptors.field(at).fill_null(0)), np.uint64(0))
+            np.where(given, as_numpy(filled(descriptors.field(at), 0)), np.uint64(0))
             for at in range(2)
         )
         ranges = value_ranges(positions, sizes, self._end, self._where, rows)
@@ -957,7 +958,7 @@ def _blob_columns(node: Node) -> Iterator[int]:
 
 def _ends(array: Any) -> tuple[NullableOffsets, Any]:
     """Return offsets of the valid lists with validity, and their items; null lists become empty."""
-    offsets = np.asarray(array.offsets).astype(np.int64)
+    offsets = as_numpy(array.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     items = array.values.slice(first, last - first)
     valid = validity_flags(array)
@@ -965,7 +966,7 @@ def _ends(array: Any) -> tuple[NullableOffsets, Any]:
         return NullableOffsets(as_buffer(offsets), 64, None, 0, first, last), items
     lengths = np.diff(offsets)
     if lengths[~valid].any():
-        items = items.filter(pa.array(np.repeat(valid, lengths)))
+        items = items.filter(flag_array(np.repeat(valid, lengths)))
         lengths[~valid] = 0
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     nulls = len(valid) - int(np.count_nonzero(valid))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import flag_array
 from glaive.arrow.build import validity_flags
 from glaive.arrow.chunked import tidy_dictionary
 from glaive.dataclass import dataclass
@@ -101,7 +102,7 @@ def _shred_with_slots(
     lengths, items = list_parts(array)
     if flags is not None:
         if lengths[~flags].any():
-            items = items.filter(pa.array(np.repeat(flags, lengths)))
+            items = items.filter(flag_array(np.repeat(flags, lengths)))
         lengths = np.where(flags, lengths, 0)
     layer = SlotLayer(flags, lengths)
     yield from _shred_with_slots(node.children[0], items, (*outside, layer), None, rows)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Dictionary
+from glaive.arrow.blocks import Dictionary, flag_array, number_array
 from glaive.arrow.build import block_from_array, leaf_bits, offset_bits, validity_flags
 from glaive.arrow.chunked import (
     as_numpy,
@@ -131,7 +131,7 @@ def _shred(
     lengths, items = list_parts(array)
     inside, keep = repdef.add_lists(entries, lengths, validity_flags(array))
     if keep is not None:
-        items = items.filter(pa.array(np.repeat(keep, lengths)))
+        items = items.filter(flag_array(np.repeat(keep, lengths)))
     _shred(node.children[0], items, inside, leaves, rows)
 
 
@@ -269,7 +269,7 @@ def _used_only(array: Any) -> Any:
     used = np.flatnonzero(times)
     number = np.zeros(len(times), np.int32)
     number[used] = np.arange(len(used))
-    return _with_items(array, number, array.dictionary.take(pa.array(used)))
+    return _with_items(array, number, array.dictionary.take(number_array(used)))
 
 
 GivenOptions = Mapping[str, Mapping[str, object]]

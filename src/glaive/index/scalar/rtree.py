@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.conditions import IsNull
+from glaive.arrow.conditions import IsNull, filled
 from glaive.arrow.extensions import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
 from glaive.dataclass import NamedTuple
 from glaive.errors import OptionError, UnsupportedFeatureError
@@ -97,7 +97,7 @@ def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
 
 
 def _sizes(lists: Any) -> NDArray[np.int64]:
-    return np.asarray(lists.value_lengths().fill_null(0)).astype(np.int64)
+    return np.asarray(filled(lists.value_lengths(), 0)).astype(np.int64)
 
 
 def _numbers(points: Any, axis: str) -> NDArray[np.float64]:

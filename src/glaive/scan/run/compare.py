@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import flags_of, number_array
 from glaive.arrow.chunked import decode_large, join_column
-from glaive.arrow.conditions import filled, float_order, unscaled
+from glaive.arrow.conditions import filled, float_order, unscaled, valid_where
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.options import SWITCH, check_fields, option
@@ -116,7 +116,7 @@ def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
     for at in range(size):
         positions: Any = number_array(steps + at)
         if array.null_count:
-            positions = pc.if_else(array.is_valid(), positions, None)
+            positions = valid_where(array.is_valid(), positions)
         keys += sort_keys(values.take(positions), how)
     return keys
 

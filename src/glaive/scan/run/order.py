@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import flags_of, number_array
 from glaive.arrow.chunked import in_parts, join_large, take_rows
+from glaive.arrow.conditions import filled
 from glaive.dataclass import dataclass
 from glaive.scan.filter_scan import FilteredScan
 from glaive.scan.filter_search import FragmentSelection
@@ -197,7 +198,7 @@ class _TopRows:
             first: Any = pc.select_k_unstable(values, k=count, sort_keys=keys)
             known = self._thresholds["text"] = values[first[-1].as_py()]
         within = (pc.less_equal if how.ascending else pc.greater_equal)(array, known)
-        mask = pc.fill_null(within, how.nulls_first)
+        mask = filled(within, how.nulls_first)
         kept = np.flatnonzero(flags_of(mask.buffers()[1], len(mask), mask.offset))
         if len(kept) > 4 * count and len(self._order) == 1 and not how.nulls_first:
             chosen = array.take(number_array(kept))
