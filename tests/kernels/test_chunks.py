@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.kernels.tiers import Tier, force_tier
 
 from glaive.encodings.levels import LevelLimits, check_levels
-from glaive.errors import CorruptFileError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.chunks import assemble_chunks, find_row, parse_headers, read_words
 from glaive.types import Where
 
@@ -108,10 +108,19 @@ def test_chunks_beyond_the_data_are_refused() -> None:
 
 
 def test_sizes_that_do_not_fit_the_header_are_refused() -> None:
-    with pytest.raises(ValueError, match="the largest 65536"):
-        assemble_chunks(
-            np.array([0]), [], [(np.zeros(65536, np.uint8), np.array([65536]))], value_width=2
-        )
+    large = (np.zeros(65536, np.uint8), np.array([65536]))
+    with pytest.raises(CapacityError, match="65536 bytes"):
+        assemble_chunks(np.array([0]), [], [large], value_width=2)
+    with pytest.raises(CapacityError, match="65536 bytes"):
+        assemble_chunks(np.array([0]), [large], [], value_width=4)
+    assert assemble_chunks(np.array([0]), [], [large], value_width=4)[1].tolist() == [8 + 65536]
+
+
+@pytest.mark.parametrize("sizes", [[4, 5], [-1, 9]])
+def test_sizes_that_contradict_their_buffer_are_refused(sizes: list[int]) -> None:
+    buffer = (np.zeros(8, np.uint8), np.array(sizes))
+    with pytest.raises(ValueError, match=r"buffers of \[8\] bytes"):
+        assemble_chunks(np.array([0, 0]), [], [buffer], value_width=2)
 
 
 LEVELS = st.integers(0, 300).flatmap(

@@ -289,7 +289,8 @@ def _describe(
     )
     if page is None:
         raise GlaiveError(f"a page of {rows} blob descriptors does not fit its chunks")
-    layout: Any = page.layout
+    layout = pb.PageLayout()
+    layout.CopyFrom(page.layout)
     encoding = layout.mini_block_layout.value_compression
     packed = pb.CompressiveEncoding()
     packed.packed_struct.bits_per_value.extend(_PAIR)

@@ -19,11 +19,13 @@ Specification: "Chunks" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from operator import ge
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import NamedTuple
-from glaive.errors import CorruptFileError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._addresses import address, check_within
 from glaive.kernels.native import chunks as chunks_loops
 from glaive.types import Int64s, UInt8s, UInt16s, Where, allocate, as_array
@@ -174,23 +176,27 @@ def assemble_chunks(
     levels
         ``int64`` of shape ``(chunks,)``: entries per chunk, at most 65535.
     level_buffers, value_buffers
-        Per buffer the bytes of all chunks back to back, and the size in each chunk. Sizes fit
-        the header: two bytes for levels, ``value_width`` for values.
+        Per buffer the bytes of all chunks back to back, and the size in each chunk.
     value_width
-        Bytes of a value buffer's size in the header: 2 or 4.
+        Bytes of a value buffer's size in the header: 2 or 4. Levels have 2.
+
+    Raises
+    ------
+    CapacityError
+        The header has too few bits for the size of a buffer.
     """
     parts = [*level_buffers, *value_buffers]
     chunks = len(levels)
-    sizes = np.empty((len(parts), chunks), np.int64)
-    for number, (data, buffer_sizes) in enumerate(parts):
-        limit = 1 << (16 if number < len(level_buffers) else 8 * value_width)
-        fits = int(buffer_sizes.sum()) == len(data) and not (buffer_sizes >= limit).any()
-        if len(buffer_sizes) != chunks or not fits or (buffer_sizes < 0).any():
-            raise ValueError(
-                f"buffer {number} has {len(data)} bytes, its sizes add up to {buffer_sizes.sum()} "
-                f"over {len(buffer_sizes)} of {chunks} chunks, the largest {buffer_sizes.max()}"
-            )
-        sizes[number] = buffer_sizes
+    sizes = np.array([each for _, each in parts], np.int64).reshape(len(parts), chunks)
+    limits = [1 << 16] * len(level_buffers) + [1 << 8 * value_width] * len(value_buffers)
+    sums, least = sizes.sum(1).tolist(), int(sizes.min(initial=0))
+    if least < 0 or sums != [len(data) for data, _ in parts]:
+        raise ValueError(
+            f"buffers of {[len(data) for data, _ in parts]} bytes: their sizes in {chunks} chunks "
+            f"add up to {sums}, the smallest is {least}"
+        )
+    if any(map(ge, sizes.max(1).tolist(), limits)):
+        raise CapacityError(f"chunks have buffers of up to {sizes.max()} bytes, more than they can")
     head = header_size(len(level_buffers), len(value_buffers), value_width)
     chunk_sizes = ((head + 7) & ~7) + ((sizes + 7) & ~7).sum(0, dtype=np.int64)
     starts = np.cumsum(chunk_sizes) - chunk_sizes

@@ -5,6 +5,7 @@ Specification: "Variable" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -112,28 +113,25 @@ def pack_blocks(
         Width of the offsets in the blocks: 32 or 64.
     """
     width = out_bits // 8
-    check_offsets(offsets, offset_bits, data, int(counts.sum()))
-    ends = as_offsets(offsets, offset_bits)
-    stops = np.cumsum(counts)
-    heads = (counts + 3) * width
-    sizes = heads + ends[stops].astype(np.int64) - ends[stops - counts].astype(np.int64)
-    if out_bits == 32 and len(sizes) and int(sizes.max()) > MAX_OFFSET:
+    stops = [*accumulate(counts.tolist(), initial=0)]
+    check_offsets(offsets, offset_bits, data, stops[-1])
+    ends, memory = as_offsets(offsets, offset_bits), memoryview(data)
+    item = np.dtype("<u4" if width == 4 else "<u8")
+    parts: list[Any] = []
+    sizes = []
+    for (begin, stop), (first, last) in zip(
+        pairwise(stops), pairwise(ends[stops].tolist()), strict=True
+    ):
+        head = (stop - begin + 3) * width
+        sizes.append(head + last - first)
+        parts += [out_bits.to_bytes(width, "little"), head.to_bytes(width, "little")]
+        parts += [(ends[begin : stop + 1] - first).astype(item), memory[first:last]]
+    if out_bits == 32 and sizes and max(sizes) > MAX_OFFSET:
         raise SchemaError(
-            f"a block of {int(sizes.max())} bytes does not fit 32-bit offsets: "
+            f"a block of {max(sizes)} bytes does not fit 32-bit offsets: "
             "use large_utf8 or large_binary"
         )
-    out, memory = as_array(allocate(int(sizes.sum()))), as_array(data)
-    item = np.dtype("<u4" if width == 4 else "<u8")
-    at = 0
-    for stop, count, head, size in zip(
-        stops.tolist(), counts.tolist(), heads.tolist(), sizes.tolist(), strict=True
-    ):
-        block = ends[stop - count : stop + 1].astype(np.int64)
-        out[at : at + 2 * width] = np.array([out_bits, head], item).view(np.uint8)
-        out[at + 2 * width : at + head] = (block - block[0]).astype(item).view(np.uint8)
-        out[at + head : at + size] = memory[int(block[0]) : int(block[-1])]
-        at += size
-    return out, sizes
+    return np.frombuffer(b"".join(parts), np.uint8), np.array(sizes, np.int64)
 
 
 _FRAME_BYTES: Final = 64

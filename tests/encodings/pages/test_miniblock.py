@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.encodings.pages.mini_samples import (
-    FLAT,
     HERE,
     ITEM,
     LAYERS,
@@ -31,9 +30,10 @@ from tests.kernels.tiers import force_tier
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
 from glaive.encodings.levels import Layer, Leaf, Levels, level_limits
-from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.encodings.miniblock.writer import EncodedItems, encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
+from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 
@@ -218,7 +218,7 @@ def dictionary_page(values: NDArray[np.uint32], items: int) -> EncodedPage:
         read_encoding(pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=32)), HERE),
         Levels(None, None, (ITEM,)),
         len(values),
-        dictionary=(FixedWidth(pa.py_buffer(table), 64, items), read_encoding(FLAT, HERE)),
+        dictionary=EncodedItems.of(FixedWidth(pa.py_buffer(table), 64, items), Flat(64)),
         large_chunks=True,
         level_runs=True,
     )

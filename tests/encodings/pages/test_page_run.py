@@ -27,7 +27,7 @@ from tests.encodings.pages.mini_samples import (
 from glaive.arrow.blocks import Dictionary, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, expand, to_array
 from glaive.encodings.levels import Layer, Leaf, Levels
-from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.encodings.miniblock.writer import EncodedItems, encode_mini_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, PageBytes, PageParts, PageReader, ValueEncoding
 from glaive.encodings.registry import open_page
@@ -127,7 +127,7 @@ def test_joined_pages_read_values_of_their_own_dictionaries() -> None:
             InlineBitpacking(32),
             Levels(sample.rep, None, sample.layers),
             len(sample.rows),
-            dictionary=(FixedWidth(pa.py_buffer(items), 64, len(items)), Flat(64)),
+            dictionary=EncodedItems.of(FixedWidth(pa.py_buffer(items), 64, len(items)), Flat(64)),
             large_chunks=False,
             level_runs=False,
         )
@@ -220,7 +220,7 @@ def mini_page(
 ) -> EncodedPage:
     block, dictionary = block_from_array(values), None
     if items is not None:
-        dictionary = (block_from_array(items), Flat(64))
+        dictionary = EncodedItems.of(block_from_array(items), Flat(64))
     page = encode_mini_page(
         block,
         encoding,

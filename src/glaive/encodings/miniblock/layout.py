@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from glaive.encodings.protocol import PageBytes, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import read_words
 from glaive.kernels.levels import count_starts
 from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_array
@@ -31,6 +33,9 @@ from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_a
 # Several pages are read like one, because opening costs matter where pages are many and small.
 #
 # Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
+
+WORD_BYTES, LARGE_WORD_BYTES = 2, 4
+"""Bytes of a chunk word, and of the size of a value buffer in the header of its chunk."""
 
 MAX_CHUNK_LEVELS = (1 << 16) - 1
 """Maximum levels of a chunk: their number has 16 bits."""
@@ -229,13 +234,43 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     return RowIndex(_sums(begin), enters)
 
 
+@lru_cache(maxsize=1024)
+def page_message(
+    value: ValueEncoding,
+    rep: ValueEncoding | None,
+    definition: ValueEncoding | None,
+    items: tuple[ValueEncoding, int] | None,
+    layers: tuple[Layer, ...],
+    num_items: int,
+    num_buffers: int,
+    word_bytes: int,
+) -> pb.PageLayout:
+    """Return the message of a page: its encodings and numbers; ``items`` of its dictionary."""
+    layout = pb.MiniBlockLayout(
+        value_compression=value.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        num_buffers=num_buffers,
+        repetition_index_depth=int(rep is not None),
+        num_items=num_items,
+        has_large_chunk=word_bytes == LARGE_WORD_BYTES,
+    )
+    if rep is not None:
+        layout.rep_compression.CopyFrom(rep.to_wire())
+    if definition is not None:
+        layout.def_compression.CopyFrom(definition.to_wire())
+    if items is not None:
+        layout.dictionary.CopyFrom(items[0].to_wire())
+        layout.num_dictionary_items = items[1]
+    return pb.PageLayout(mini_block_layout=layout)
+
+
 def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.unsignedinteger]:
     """Write the chunk words of chunks with these numbers of values and bytes.
 
     ``counts`` are powers of two except for the last. ``sizes`` are multiples of 8, at most
     32 KiB for words of 2 bytes and 2 GiB for words of 4.
     """
-    logs = np.log2(np.maximum(counts, 1)).astype(np.int64)
+    logs: Int64s = np.frexp(counts)[1].astype(np.int64) - 1
     logs[-1] = 0
     return (((sizes >> 3) - 1) << 4 | logs).astype(f"<u{word_bytes}")
 
@@ -343,7 +378,7 @@ class MiniBlockLayout:
             parts[name] = read_encoding(getattr(message, field), where) if given else None
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_buffers = (parts["rep"] is not None) + (parts["definition"] is not None)
-        width = 4 if message.has_large_chunk else 2
+        width = LARGE_WORD_BYTES if message.has_large_chunk else WORD_BYTES
         if isinstance(value, Fsst) and value.joins and not parts["dictionary"]:
             message.value_compression.fsst.symbol_table = b""
             key = message.SerializeToString(deterministic=True)

@@ -9,16 +9,26 @@ Specification: "Mini-block pages" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Levels, level_limits
-from glaive.encodings.miniblock.layout import MAX_CHUNK_LEVELS, chunk_words, repetition_index
-from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
+from glaive.encodings.miniblock.layout import (
+    LARGE_WORD_BYTES,
+    MAX_CHUNK_LEVELS,
+    WORD_BYTES,
+    chunk_words,
+    page_message,
+    repetition_index,
+)
+from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
+from glaive.errors import CapacityError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels._bitpack import BLOCK, out_of_line_sizes
 from glaive.kernels.chunks import assemble_chunks
@@ -55,46 +65,56 @@ def choose_level_encoding(levels: UInt16s, counts: Int64s, *, runs: bool) -> Val
     runs
         Whether the version allows run-length encoding of levels.
     """
-    flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=LEVEL_BITS))
     width = max(int(levels.max(initial=0)).bit_length(), 1)
-    best, smallest = flat, LEVEL_BYTES * len(levels)
+    best, smallest = "flat", LEVEL_BYTES * len(levels)
     if len(levels) <= BLOCK:
         inline = len(counts) * (LEVEL_BYTES + width * BLOCK // 8)
         if inline < smallest:
-            best, smallest = _inline(), inline
+            best, smallest = "inline_bitpacking", inline
     elif width < LEVEL_BITS:
         packed = int(out_of_line_sizes(counts, LEVEL_BITS, width).sum())
         if packed < smallest:
-            best, smallest = _out_of_line(width), packed
+            best, smallest = "out_of_line_bitpacking", packed
     if runs:
         pairs = count_pairs(as_buffer(levels), counts, LEVEL_BITS)
         if HEADER_BYTES * len(counts) + RUN_BYTES * int(pairs.sum()) < smallest:
-            lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
-            best = pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))
-    return read_encoding(best, _WHERE)
+            best = "rle"
+    return _level_encoding(best, width if best == "out_of_line_bitpacking" else LEVEL_BITS)
 
 
-def _inline() -> pb.CompressiveEncoding:
-    return pb.CompressiveEncoding(
-        inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=LEVEL_BITS)
-    )
-
-
-def _out_of_line(width: int) -> pb.CompressiveEncoding:
-    packed = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=width))
-    return pb.CompressiveEncoding(
-        out_of_line_bitpacking=pb.OutOfLineBitpacking(
-            uncompressed_bits_per_value=LEVEL_BITS, values=packed
-        )
-    )
+@cache
+def _level_encoding(name: str, width: int) -> ValueEncoding:
+    flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=width))
+    lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
+    messages: dict[str, Any] = {
+        "flat": flat.flat,
+        "inline_bitpacking": pb.InlineBitpacking(uncompressed_bits_per_value=LEVEL_BITS),
+        "out_of_line_bitpacking": pb.OutOfLineBitpacking(
+            uncompressed_bits_per_value=LEVEL_BITS, values=flat
+        ),
+        "rle": pb.Rle(values=flat, run_lengths=lengths),
+    }
+    return read_encoding(pb.CompressiveEncoding(**{name: messages[name]}), _WHERE)
 
 
 Piece = tuple[UInt8s, Int64s]
 
-MAX_LEVEL_BYTES = (1 << 16) - 1
-"""Bytes of a chunk's levels at most: their size has 16 bits."""
 
-_MAX_CHUNK_BYTES = {2: 1 << 15, 4: 1 << 31}
+class EncodedItems(NamedTuple):
+    """The items of a dictionary: how they are encoded, their number, and their bytes."""
+
+    encoding: ValueEncoding
+    number: int
+    data: UInt8s
+
+    @classmethod
+    def of(cls, items: Block, encoding: ValueEncoding) -> EncodedItems:
+        """Encode items."""
+        data = encoding.encode_blocks(items, np.array([items.count], np.int64)).data
+        return cls(encoding, items.count, data)
+
+
+_MAX_CHUNK_BYTES = {WORD_BYTES: 1 << 15, LARGE_WORD_BYTES: 1 << 31}
 """Bytes of a chunk at most, by the width of a chunk word."""
 
 
@@ -104,7 +124,7 @@ def encode_mini_page(  # what a page consists of
     levels: Levels,
     rows: int,
     *,
-    dictionary: tuple[Block, ValueEncoding] | None = None,
+    dictionary: EncodedItems | None = None,
     large_chunks: bool,
     level_runs: bool,
 ) -> EncodedPage | None:
@@ -121,7 +141,7 @@ def encode_mini_page(  # what a page consists of
     rows
         Rows of the page.
     dictionary
-        The items, and how they are encoded.
+        The encoded items.
     large_chunks, level_runs
         What the format version allows; see ``FormatProfile``.
 
@@ -135,39 +155,32 @@ def encode_mini_page(  # what a page consists of
         values = values.indices
     if not values.count:
         raise ValueError("a mini-block page holds at least one value; write a constant page")
-    width = 4 if large_chunks else 2
+    width = LARGE_WORD_BYTES if large_chunks else WORD_BYTES
     chunks = encoding.encode_mini(values)
     rep, definition = levels.rep, levels.definition
-    limits = level_limits(levels.layers)
-    cuts = _cut_levels(chunks, rep, definition, limits.visible_def)
-    counts = np.diff(cuts)
-    if int(counts.max()) > MAX_CHUNK_LEVELS or _too_large(chunks, width):
-        return None
-    layout = pb.MiniBlockLayout(
-        value_compression=encoding.to_wire(),
-        layers=[pb.RepDefLayer.ValueType(layer) for layer in levels.layers],
-        num_buffers=len(chunks.buffers),
-        repetition_index_depth=int(rep is not None),
-        num_items=values.count,
-        has_large_chunk=large_chunks,
-    )
+    counts, limits = chunks.counts, level_limits(levels.layers)
+    if rep is not None:
+        cuts = _cut_levels(chunks.counts, rep, definition, limits.visible_def)
+        counts = np.diff(cuts)
+        if int(counts.max()) > MAX_CHUNK_LEVELS:
+            return None
     pieces: list[Piece] = []
-    for stream, field in ((rep, layout.rep_compression), (definition, layout.def_compression)):
+    codecs: list[ValueEncoding | None] = []
+    for stream in (rep, definition):
+        codec = None
         if stream is not None:
             codec = choose_level_encoding(stream, counts, runs=level_runs)
-            field.CopyFrom(codec.to_wire())
             words: Any = np.ascontiguousarray(stream)
             block = FixedWidth(pa.py_buffer(words), 16, len(stream))
             encoded = codec.encode_blocks(block, counts)
             pieces.append((encoded.data, encoded.sizes))
-    if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
+        codecs.append(codec)
+    entries = counts if pieces else np.zeros_like(counts)
+    values_of = list(zip(chunks.buffers, chunks.sizes, strict=True))
+    try:
+        data, sizes = assemble_chunks(entries, pieces, values_of, value_width=width)
+    except CapacityError:
         return None
-    data, sizes = assemble_chunks(
-        counts if pieces else np.zeros_like(counts),
-        pieces,
-        list(zip(chunks.buffers, chunks.sizes, strict=True)),
-        value_width=width,
-    )
     if int(sizes.max()) > _MAX_CHUNK_BYTES[width]:
         return None
     buffers: list[pa.Buffer | UInt8s | bytes] = [
@@ -175,34 +188,23 @@ def encode_mini_page(  # what a page consists of
         data,
     ]
     if dictionary is not None:
-        buffers.append(_add_items(layout, *dictionary))
+        buffers.append(dictionary.data)
     if rep is not None:
         buffers.append(repetition_index(rep, cuts, limits.max_rep).view(np.uint8))
-    return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
-
-
-def _add_items(layout: pb.MiniBlockLayout, items: Block, codec: ValueEncoding) -> UInt8s:
-    """Describe the items of a dictionary in a layout; returns their buffer."""
-    layout.dictionary.CopyFrom(codec.to_wire())
-    layout.num_dictionary_items = items.count
-    return codec.encode_blocks(items, np.array([items.count], np.int64)).data
+    described = None if dictionary is None else dictionary[:2]
+    layout = page_message(
+        encoding, *codecs, described, levels.layers, values.count, len(chunks.buffers), width
+    )
+    return EncodedPage(layout, buffers, rows)
 
 
 def _cut_levels(
-    chunks: EncodedChunks, rep: UInt16s | None, definition: UInt16s | None, visible_def: int
+    values: Int64s, rep: UInt16s, definition: UInt16s | None, visible_def: int
 ) -> Int64s:
-    """Return the entries at which the chunks begin, and the number of all entries as the last."""
-    cuts = np.zeros(len(chunks.counts) + 1, np.int64)
-    np.cumsum(chunks.counts, out=cuts[1:])
-    stream = rep if rep is not None else definition
-    if stream is None:
-        return cuts
-    if definition is not None and rep is not None:
-        cuts[1:-1] = cut_visible(definition, visible_def, chunks.counts[:-1])
-    cuts[-1] = len(stream)
+    """Return the entries at which chunks of so many values begin, and the number of all entries."""
+    cuts = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=cuts[1:])
+    if definition is not None:
+        cuts[1:-1] = cut_visible(definition, visible_def, values[:-1])
+    cuts[-1] = len(rep)
     return cuts
-
-
-def _too_large(chunks: EncodedChunks, width: int) -> bool:
-    """Return whether a value buffer is too large for its size in the chunk header."""
-    return any(int(sizes.max()) >= 1 << 8 * width for sizes in chunks.sizes)

@@ -152,7 +152,10 @@ class General(ValueEncoding):
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Encode, then compress every buffer."""
-        inner = self.values.encode_blocks(block, counts)
+        return self.compressed_blocks(self.values.encode_blocks(block, counts))
+
+    def compressed_blocks(self, inner: EncodedBlocks) -> EncodedBlocks:
+        """Compress every buffer of encoded values."""
         starts = np.cumsum(inner.sizes) - inner.sizes
         data, sizes = compress(
             self.scheme, self.level, pa.py_buffer(inner.data.data), starts, inner.sizes

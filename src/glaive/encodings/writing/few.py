@@ -20,7 +20,13 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.levels import Layer, Levels, level_limits
-from glaive.encodings.miniblock.layout import repetition_index
+from glaive.encodings.miniblock.layout import (
+    LARGE_WORD_BYTES,
+    WORD_BYTES,
+    page_message,
+    repetition_index,
+)
+from glaive.encodings.miniblock.writer import EncodedItems
 from glaive.encodings.options import EncodingOptions, PageOptions
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
@@ -28,7 +34,6 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import LEVEL_BITS
-from glaive.types import UInt8s
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
@@ -47,9 +52,7 @@ FSST and general compression begin above, and dictionaries at 100 values.
 _MAX_TEXTS = 99
 """Values of a page with more bytes of text than :data:`PLAIN_BYTES`: a dictionary may pay."""
 
-_CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
-"""Bytes of a chunk word."""
-
+_LEVELS = Flat(LEVEL_BITS)
 _FILL = b"\xfe"
 
 
@@ -83,7 +86,7 @@ def _one_chunk_page(
     if block is None:
         return None
     count = block.count
-    width = _LARGE_CHUNK_WORD if options.large_chunks else _CHUNK_WORD
+    width = LARGE_WORD_BYTES if options.large_chunks else WORD_BYTES
     encoding: ValueEncoding
     if isinstance(block, Variable):
         encoded = _strings(block, wanted)
@@ -165,8 +168,8 @@ def _raw(block: Block, max_bytes: int) -> bytes | None:
     return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
 
 
-def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
-    """Return the items of a dictionary as they are, how they are encoded, and their number."""
+def _few_items(items: Block) -> EncodedItems | None:
+    """Return the items of a dictionary as they are, if they are few."""
     encoding: ValueEncoding
     if isinstance(items, Variable):
         encoding = Plain(items.offset_bits)
@@ -176,8 +179,8 @@ def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
         return None
     if items.count > _MAX_TEXTS:
         return None
-    data = encoding.encode_blocks(items, np.array([items.count], np.int64)).data
-    return (encoding, items.count, data) if len(data) <= PLAIN_BYTES else None
+    encoded = EncodedItems.of(items, encoding)
+    return encoded if len(encoded.data) <= PLAIN_BYTES else None
 
 
 def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
@@ -227,7 +230,7 @@ def _one_chunk(
     levels: Levels,
     rows: int,
     width: int,
-    items: tuple[ValueEncoding, int, UInt8s] | None = None,
+    items: EncodedItems | None = None,
 ) -> EncodedPage:
     """Return a mini-block page of one chunk, levels flat; chunk words have ``width`` bytes."""
     rep, definition = levels.rep, levels.definition
@@ -239,49 +242,20 @@ def _one_chunk(
     chunk = b"".join(map(_padded, (head, *words, values)))
     word = ((len(chunk) >> 3) - 1) << 4
     buffers: list[Any] = [word.to_bytes(width, "little"), chunk]
-    described = None
     if items is not None:
-        described = items[:2]
-        buffers.append(items[2])
+        buffers.append(items.data)
     if rep is not None:
         cuts = np.array([0, len(rep)], np.int64)
         max_rep = level_limits(levels.layers).max_rep
         buffers.append(repetition_index(rep, cuts, max_rep).view(np.uint8))
-    present = (rep is not None, definition is not None)
-    layout = _chunk_layout(encoding, present, levels.layers, count, width, described)
+    codecs = [None if one is None else _LEVELS for one in (rep, definition)]
+    described = None if items is None else items[:2]
+    layout = page_message(encoding, *codecs, described, levels.layers, count, 1, width)
     return EncodedPage(layout, buffers, rows)
 
 
 def _padded(data: bytes) -> bytes:
     return data + _FILL * (-len(data) % 8)
-
-
-@lru_cache(maxsize=1024)
-def _chunk_layout(
-    encoding: ValueEncoding,
-    levels: tuple[bool, bool],
-    layers: tuple[Layer, ...],
-    count: int,
-    width: int,
-    items: tuple[ValueEncoding, int] | None,
-) -> pb.PageLayout:
-    """Return the layout of one chunk; ``levels``: has it repetition and definition levels?"""
-    layout = pb.MiniBlockLayout(
-        value_compression=encoding.to_wire(),
-        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
-        num_buffers=1,
-        repetition_index_depth=int(levels[0]),
-        num_items=count,
-        has_large_chunk=width == _LARGE_CHUNK_WORD,
-    )
-    fields = (layout.rep_compression, layout.def_compression)
-    for present, field in zip(levels, fields, strict=True):
-        if present:
-            field.CopyFrom(Flat(LEVEL_BITS).to_wire())
-    if items is not None:
-        layout.dictionary.CopyFrom(items[0].to_wire())
-        layout.num_dictionary_items = items[1]
-    return pb.PageLayout(mini_block_layout=layout)
 
 
 @lru_cache(maxsize=1024)

@@ -18,6 +18,7 @@ from glaive.kernels.bitpack import chunk_widths
 from glaive.types import Int64s, UInt8s, as_array
 
 if TYPE_CHECKING:
+    from glaive.encodings.protocol import ValueEncoding
     from glaive.kernels.runs import RunPlan
 
 
@@ -67,10 +68,16 @@ class FixedStats:
     ----------
     block
         The values; they must stay the same while the statistics are in use.
+
+    Attributes
+    ----------
+    cheapest
+        Options, with the estimated bytes and the encoding that were chosen for them.
     """
 
     def __init__(self, block: FixedWidth) -> None:
         self.block = block
+        self.cheapest: tuple[object, tuple[int, ValueEncoding]] | None = None
 
     @property
     def word_bits(self) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from glaive.arrow.conditions import constants, unscaled
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.encodings.levels import Layer, Levels
-from glaive.encodings.miniblock.writer import choose_level_encoding, encode_mini_page
+from glaive.encodings.miniblock.writer import EncodedItems, choose_level_encoding, encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions, PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
@@ -169,9 +170,11 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
 
     Flat is preferred unless another encoding saves enough.
     """
+    if stats.cheapest is not None and stats.cheapest[0] is wanted:
+        return stats.cheapest[1]
     plain = stats.raw_bytes + stats.overhead(1)
     best: tuple[int, ValueEncoding] | None = None
-    for encoding in value_encodings().values():
+    for encoding in _proposing():
         proposal = encoding.propose(stats)
         if proposal is None:
             continue
@@ -183,7 +186,17 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
                 continue
         if best is None or proposal[0] < best[0]:
             best = proposal
-    return best if best is not None else (plain, Flat(stats.block.bits))
+    best = best if best is not None else (plain, Flat(stats.block.bits))
+    stats.cheapest = (wanted, best)
+    return best
+
+
+@cache
+def _proposing() -> list[type[ValueEncoding]]:
+    """Return the encodings that propose themselves."""
+    default: Any = ValueEncoding.propose
+    encodings: list[Any] = [*value_encodings().values()]
+    return [one for one in encodings if one.propose.__func__ is not default.__func__]
 
 
 def _sample(block: FixedWidth, max_values: int = _SAMPLE_VALUES) -> FixedWidth:
@@ -348,16 +361,16 @@ _BALANCED_DICTIONARY_BITS = frozenset({16, 32})
 
 @dataclass(frozen=True, slots=True)
 class DictionaryChoice:
-    """A dictionary, and how its indices and items are encoded."""
+    """A dictionary, the encoding of its indices, and its encoded items."""
 
     block: Dictionary
     indices: ValueEncoding
-    items: ValueEncoding
+    items: EncodedItems
 
 
 def choose_dictionary(
     block: Block,
-    stats: VariableStats | None,
+    stats: FixedStats | VariableStats | None,
     kind: pa.DataType,
     fixed_bits: frozenset[int],
     scheme: Scheme | None,
@@ -368,7 +381,7 @@ def choose_dictionary(
     Parameters
     ----------
     stats
-        Statistics of a block of variable width.
+        Statistics of a block of fixed or variable width.
     kind
         The Arrow type.
     fixed_bits
@@ -377,7 +390,7 @@ def choose_dictionary(
         The version's default compression of items; ``None`` for plain items.
     """
     if isinstance(block, Dictionary):
-        return _chosen(block, scheme, wanted)[1]
+        return _chosen(block, FixedStats(block.indices), scheme, wanted)
     if not isinstance(block, Variable) and not (
         isinstance(block, FixedWidth) and block.bits in fixed_bits
     ):
@@ -386,47 +399,50 @@ def choose_dictionary(
     dictionary = build_dictionary(block, divisor=divisor, size_ratio=size_ratio)
     if dictionary is None:
         return None
-    size, choice = _chosen(dictionary, scheme, wanted)
-    if isinstance(block, FixedWidth):
+    max_bytes: float | None = None
+    if isinstance(stats, FixedStats):
         # Values packed directly may be about as small, and are quicker to read.
-        other = estimate(FixedStats(block), wanted)[0]
-        return choice if size < other * (1 - MIN_GAIN) else None
-    if stats is None or dictionary_bytes(dictionary) < SURE_SHARE * stats.plain_bytes:
-        return choice
-    return choice if size < encoded_bytes(stats, kind, wanted) else None
+        max_bytes = estimate(stats, wanted)[0] * (1 - MIN_GAIN)
+    elif stats is not None and dictionary_bytes(dictionary) >= SURE_SHARE * stats.plain_bytes:
+        max_bytes = encoded_bytes(stats, kind, wanted)
+    indices = FixedStats(dictionary.indices)
+    size = estimate(indices, wanted)[0]
+    if max_bytes is not None and size >= max_bytes:
+        return None
+    choice = _chosen(dictionary, indices, scheme, wanted)
+    too_large = max_bytes is not None and size + len(choice.items.data) >= max_bytes
+    return None if too_large else choice
 
 
 def _chosen(
-    block: Dictionary, scheme: Scheme | None, wanted: EncodingOptions
-) -> tuple[int, DictionaryChoice]:
-    """Return the choice with its estimated bytes."""
-    stats = FixedStats(block.indices)
-    item_bytes, items = _item_encoding(block.items, scheme, wanted)
-    size = item_bytes + estimate(stats, wanted)[0]
-    return size, DictionaryChoice(block, fixed_encoding(stats, wanted), items)
+    block: Dictionary, indices: FixedStats, scheme: Scheme | None, wanted: EncodingOptions
+) -> DictionaryChoice:
+    items = _encode_items(block.items, scheme, wanted)
+    return DictionaryChoice(block, fixed_encoding(indices, wanted), items)
 
 
-def _item_encoding(
-    items: Block, default: Scheme | None, wanted: EncodingOptions
-) -> tuple[int, ValueEncoding]:
-    """Return the bytes and encoding of the items: the smallest that the version allows."""
-    candidates: list[ValueEncoding]
+def _encode_items(items: Block, default: Scheme | None, wanted: EncodingOptions) -> EncodedItems:
+    """Return the items in the encoding with the fewest bytes that the version allows."""
+    plain: ValueEncoding
+    packed: list[ValueEncoding] = []
     if isinstance(items, Variable):
-        candidates = [Plain(items.offset_bits)]
+        plain = Plain(items.offset_bits)
     elif isinstance(items, FixedWidth):
-        candidates = [Flat(items.bits), *_packed(items)]
+        plain, packed = Flat(items.bits), _packed(items)
     else:
         raise SchemaError(f"a dictionary of {type(items).__name__} items cannot be written")
+    counts = np.array([items.count], np.int64)
+    blocks = plain.encode_blocks(items, counts)
+    encoded = [EncodedItems(plain, items.count, blocks.data)]
+    encoded += [EncodedItems.of(items, encoding) for encoding in packed]
     scheme, specified = default, wanted.dict_values_compression
     if specified is not None and default is not None:
         scheme = None if specified == "none" else specified
     if scheme is not None:
         level = wanted.dict_values_compression_level
-        candidates.append(General(scheme, candidates[0], level))
-    counts = np.array([items.count], np.int64)
-    sizes = [len(candidate.encode_blocks(items, counts).data) for candidate in candidates]
-    best = sizes.index(min(sizes))
-    return sizes[best], candidates[best]
+        general = General(scheme, plain, level)
+        encoded.append(EncodedItems(general, items.count, general.compressed_blocks(blocks).data))
+    return min(encoded, key=lambda one: len(one.data))
 
 
 def _packed(items: FixedWidth) -> list[ValueEncoding]:
@@ -542,7 +558,7 @@ def encode_page(
     block = block_from_array(array)
     if isinstance(block, Struct):
         return encode_packed_page(block, array.type, levels, rows, wanted, options)
-    stats = VariableStats.of(block, symbols) if isinstance(block, Variable) else None
+    stats = _statistics(block, symbols)
     dictionary = None
     if wanted.structural_encoding != "fullzip" or isinstance(block, Dictionary):
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
@@ -550,12 +566,11 @@ def encode_page(
             permitted |= _BALANCED_DICTIONARY_BITS
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
-        items = (dictionary.block.items, dictionary.items)
         indices = dictionary.block.indices
-        page = _mini_page(indices, dictionary.indices, items, levels, rows, options)
+        page = _mini_page(indices, dictionary.indices, dictionary.items, levels, rows, options)
         if page is not None or rows > 1:
             return page
-    widest = stats.longest if stats is not None else _width(array.type)
+    widest = stats.longest if isinstance(stats, VariableStats) else _width(array.type)
     bare = isinstance(block, FixedList) and not widest  # only validity
     if isinstance(block, FixedList) and _lacks_items(block) and wanted.structural_encoding is None:
         nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
@@ -573,6 +588,13 @@ def encode_page(
             return page
     encoding = _zip_encoding(block, stats, array.type, wanted)
     return encode_full_zip_page(block, encoding, levels, rows)
+
+
+def _statistics(block: Block, symbols: PageSymbols | None) -> FixedStats | VariableStats | None:
+    """Return statistics of a block of fixed or variable width; ``None`` for others."""
+    if isinstance(block, Variable):
+        return VariableStats.of(block, symbols)
+    return FixedStats(block) if isinstance(block, FixedWidth) else None
 
 
 def _lacks_items(block: FixedList) -> bool:
@@ -668,7 +690,7 @@ def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
 def _mini_page(
     values: Block,
     encoding: ValueEncoding,
-    dictionary: tuple[Block, ValueEncoding] | None,
+    dictionary: EncodedItems | None,
     levels: Levels,
     rows: int,
     options: PageOptions,
@@ -686,7 +708,7 @@ def _mini_page(
 
 def _mini_encoding(
     block: Block,
-    stats: VariableStats | None,
+    stats: FixedStats | VariableStats | None,
     kind: pa.DataType,
     wanted: EncodingOptions,
     options: PageOptions,
@@ -694,22 +716,25 @@ def _mini_encoding(
     """Return the encoding of values in chunks."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
-    if isinstance(block, FixedWidth):
-        encoding = fixed_encoding(FixedStats(block), wanted)
-        return with_packed_runs(block, encoding) if options.packed_runs else encoding
+    if isinstance(stats, FixedStats):
+        encoding = fixed_encoding(stats, wanted)
+        return with_packed_runs(stats.block, encoding) if options.packed_runs else encoding
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
     return mini_text_encoding(stats, kind, wanted)
 
 
 def _zip_encoding(
-    block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
+    block: Block,
+    stats: FixedStats | VariableStats | None,
+    kind: pa.DataType,
+    wanted: EncodingOptions,
 ) -> ValueEncoding:
     """Return the encoding of values in full-zip pages."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
-    if isinstance(block, FixedWidth):
-        return Flat(max(block.bits, 8))
+    if isinstance(stats, FixedStats):
+        return Flat(max(stats.block.bits, 8))
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
     return zip_text_encoding(stats, kind, wanted)
