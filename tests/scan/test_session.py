@@ -49,6 +49,19 @@ def test_a_session_is_shared_by_datasets_and_versions(tmp_path: Path) -> None:
     assert glaive.write_dataset(TABLE, first, mode="append").session().is_same_as(session)
 
 
+def test_datasets_of_one_schema_share_projections_and_filters_but_no_sizes(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(50), "text": ["x" * 3000] * 50})
+    ours, theirs = (glaive.write_dataset(rows, tmp_path / name).opened.views for name in ("a", "b"))
+    mine, other = (views.scan(("text",)).projection for views in (ours, theirs))
+    assert mine.fields is other.fields
+    mine.row_sizes.measure_all(rows.column("text").chunks)
+    assert (mine.row_sizes.seen > 3000, other.row_sizes.seen) == (True, 0)
+    assert ours.filter("id > 5") is theirs.filter("id > 5")
+    large = f"id IN ({', '.join(map(str, range(1000)))})"
+    assert ours.filter(large) is ours.filter(large)
+    assert ours.filter(large) is not theirs.filter(large)
+
+
 def test_hits_misses_and_bytes_can_be_read(tmp_path: Path) -> None:
     session = glaive.Session()
     dataset = glaive.write_dataset(TABLE, tmp_path / "t.lance", session=session)

@@ -236,6 +236,11 @@ class LanceSchema:
     def _hash(self) -> int:
         return hash(self.fields)
 
+    @cached_property
+    def derived(self) -> dict[object, Any]:
+        """Small values that other layers derive from the schema alone, for all its datasets."""
+        return {}
+
     # ------------------------------------------------------------------ Arrow
 
     @classmethod

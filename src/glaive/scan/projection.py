@@ -8,6 +8,7 @@ columns. A scan may also read columns for its filter or its order that the resul
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import field, replace
 from functools import cached_property, reduce
 from types import MappingProxyType
@@ -285,6 +286,11 @@ class Projection:
     def read_as(self) -> str:
         """Key of the fields with their names and types."""
         return repr(self.fields)
+
+    def unmeasured(self) -> Projection:
+        """Return a copy that knows no sizes of rows; all copies share the keys of the fields."""
+        _ = self.leaves, self.read_as
+        return copy(self)
 
     @cached_property
     def without_inputs(self) -> Projection:

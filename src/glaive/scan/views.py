@@ -58,8 +58,11 @@ _MIN_JOIN_ALL = 64
 _READS_UNOPENED = 4
 """Reads of a small file in the time of opening and joining it, about."""
 
-_MAX_PROJECTIONS = 64
-"""Projections kept per version; one more clears them all."""
+_MAX_KEPT = 64
+"""Projections and filters kept per version, or per schema; one more clears them all."""
+
+_MAX_SHARED = 1_000
+"""Maximum columns, or characters of a filter, of what is kept per schema."""
 
 
 _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
@@ -256,17 +259,17 @@ class Views:
     """The projections of a snapshot in use, each computed once.
 
     ``before`` are the views of another version: a version with the same schema uses their
-    projections and filters.
+    projections, which know the sizes of rows.
     """
 
-    __slots__ = ("_kept", "_of_schema", "snapshot")
+    __slots__ = ("_kept", "_projections", "snapshot")
 
     def __init__(self, snapshot: Snapshot, before: Views | None = None) -> None:
         self.snapshot = snapshot
-        self._kept: dict[object, BoundProjection] = {}
-        self._of_schema: dict[object, Any] = {}
+        self._kept: dict[object, Any] = {}
+        self._projections: dict[object, Any] = {}
         if before is not None and snapshot.manifest.shares_schema(before.snapshot.manifest):
-            self._of_schema = before._of_schema  # noqa: SLF001  # of this class
+            self._projections = before._projections  # noqa: SLF001  # of this class
 
     def scan(
         self,
@@ -290,9 +293,9 @@ class Views:
 
         schema = self.snapshot.manifest.schema
         load = partial(bind_filter, source, schema, system=SYSTEM_COLUMNS)
-        condition: Filter = (
-            self._once(("filter", source), load) if isinstance(source, str) else load()
-        )
+        if not isinstance(source, str):
+            return load()
+        condition: Filter = _once(self._shared(len(source)), ("filter", source), load)
         return condition
 
     def value(self, source: str) -> Value:
@@ -301,18 +304,12 @@ class Views:
 
         schema = self.snapshot.manifest.schema
         load = partial(bind_value, source, schema, system=SYSTEM_COLUMNS)
-        value: Value = self._once(("value", source), load)
+        value: Value = _once(self._shared(len(source)), ("value", source), load)
         return value
 
-    def _once(self, key: object, load: Callable[[], T]) -> T:
-        """Return what depends on the schema alone."""
-        known: T | None = self._of_schema.get(key)
-        if known is None:
-            known = load()
-            if len(self._of_schema) >= _MAX_PROJECTIONS:
-                self._of_schema.clear()
-            self._of_schema[key] = known
-        return known
+    def _shared(self, size: int) -> dict[object, Any]:
+        """Return where to keep what depends on the schema alone: large values only here."""
+        return self._kept if size > _MAX_SHARED else self.snapshot.manifest.schema.derived
 
     def take(
         self, columns: Columns | None, *, blobs: BlobHandling = "descriptions"
@@ -341,8 +338,22 @@ class Views:
                     inputs=inputs,
                 )
 
-        projection = self._once((key, blobs, nested), load)
-        if len(self._kept) >= _MAX_PROJECTIONS:
-            self._kept.clear()
-        bound = self._kept[kept_as] = BoundProjection(self.snapshot, projection)
-        return bound
+        def unmeasured() -> Projection:
+            width = len(schema.fields if columns is None else columns)
+            return _once(self._shared(width), known_as, load).unmeasured()
+
+        known_as = (key, blobs, nested)
+        bind = partial(BoundProjection, self.snapshot)
+        projection = _once(self._projections, known_as, unmeasured)
+        return _once(self._kept, kept_as, lambda: bind(projection))
+
+
+def _once(kept: dict[object, Any], key: object, load: Callable[[], T]) -> T:
+    """Return a value that is kept, or load it and keep it."""
+    known: T | None = kept.get(key)
+    if known is None:
+        known = load()
+        if len(kept) >= _MAX_KEPT:
+            kept.clear()
+        kept[key] = known
+    return known

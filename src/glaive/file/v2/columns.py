@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from operator import is_
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from glaive.encodings.pages.miniblock import join_mapped
 from glaive.encodings.protocol import Fetch, PageReader
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.protocol import memory_bytes
-from glaive.format.blobs import is_described
+from glaive.format.blobs import is_described, stored
 from glaive.format.field import Field
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.types import MAX_OFFSET, Int64s, UInt16s, Where, as_buffer, items_of
@@ -50,6 +51,7 @@ class Node:
     dimensions of fixed-size lists of structs, and 1 for other layers. ``column`` is the
     physical column of a leaf, ``None`` when the file lacks it. ``members`` are the wanted members
     of a packed struct, ``None`` for all. ``leaf_count`` leaves are below this node, or it is one.
+    ``entries_per_row`` are entries of each row in the column of a leaf, lists not counted.
     """
 
     kind: Kind
@@ -64,15 +66,12 @@ class Node:
     column: int | None
     members: Members | None = None
     leaf_count: int = dataclasses.field(init=False)
+    entries_per_row: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         below = sum(child.leaf_count for child in self.children)
         object.__setattr__(self, "leaf_count", below or 1)
-
-    @property
-    def entries_per_row(self) -> int:
-        """Entries of each row in the column of this leaf, lists not counted."""
-        return prod(self.sizes)
+        object.__setattr__(self, "entries_per_row", prod(self.sizes))
 
     def leaves(self) -> Iterator[Node]:
         """Yield the leaves below this node (or itself), depth first."""
@@ -89,11 +88,11 @@ def number_columns(fields: Sequence[Field]) -> dict[int, int]:
 
 
 def column_tree(
-    field: Field, column_of: Mapping[int, int], stored: Callable[[int], Field] | None = None
+    field: Field, column_of: Mapping[int, int], in_file: Callable[[int], Field] | None = None
 ) -> Node:
     """Return the node of a top-level field.
 
-    ``stored`` returns a field of the file's schema by id: a reader that wants some members of a
+    ``in_file`` returns a field of the file's schema by id: a reader that wants some members of a
     packed struct must know all of them.
 
     Raises
@@ -103,7 +102,42 @@ def column_tree(
     UnsupportedFeatureError
         A packed struct of the file lacks a wanted member.
     """
-    return _node(field, column_of, stored, (), (), ())
+    return _node(field, column_of, in_file, (), (), ())
+
+
+_CACHED_TREES: Final = 64
+_MAX_CACHED_COLUMNS: Final = 1_000
+
+
+def stored_trees(
+    fields: Sequence[Field], column_of: Mapping[int, int], in_file: Callable[[int], Field]
+) -> Sequence[Node]:
+    """Return the nodes of top-level fields as files store them.
+
+    Equal fields in the same columns share their nodes. ``in_file`` returns a field of the file's
+    schema, which packed structs need.
+    """
+    fields = tuple(fields)
+    ids, are_packed = _owners(fields)
+    if are_packed:
+        return [column_tree(stored(field), column_of, in_file) for field in fields]
+    make = _stored_trees if len(ids) <= _MAX_CACHED_COLUMNS else _stored_trees.__wrapped__
+    return make(fields, tuple(map(column_of.get, ids)))
+
+
+@lru_cache(maxsize=_CACHED_TREES)
+def _owners(fields: tuple[Field, ...]) -> tuple[Sequence[int], bool]:
+    """Return the ids of the fields that own columns, and whether some are packed structs."""
+    owners = [owner for field in fields for owner in stored(field).leaf_columns()]
+    are_packed = any(owner.is_packed and not is_described(owner) for owner in owners)
+    return [owner.id for owner in owners], are_packed
+
+
+@lru_cache(maxsize=_CACHED_TREES)
+def _stored_trees(fields: tuple[Field, ...], columns: tuple[int | None, ...]) -> Sequence[Node]:
+    found = zip(_owners(fields)[0], columns, strict=True)
+    column_of = {owner: column for owner, column in found if column is not None}
+    return [column_tree(stored(field), column_of) for field in fields]
 
 
 def _kind(field: Field) -> Kind:
@@ -122,7 +156,7 @@ def _kind(field: Field) -> Kind:
 def _node(
     field: Field,
     column_of: Mapping[int, int],
-    stored: Callable[[int], Field] | None,
+    in_file: Callable[[int], Field] | None,
     outside: tuple[bool, ...],
     wide_outside: tuple[bool, ...],
     sizes_outside: tuple[int, ...],
@@ -141,13 +175,13 @@ def _node(
             column = None
     else:
         children = tuple(
-            _node(child, column_of, stored, layers, wide, sizes) for child in field.children
+            _node(child, column_of, in_file, layers, wide, sizes) for child in field.children
         )
     if kind == "map":
         children = (_as_entries(children[0], arrow.type),)
     members = None
-    if field.is_packed and not is_described(field) and column is not None and stored is not None:
-        members = _wanted_members(field, stored(field.id))
+    if field.is_packed and not is_described(field) and column is not None and in_file is not None:
+        members = _wanted_members(field, in_file(field.id))
     return Node(
         kind,
         field.name,

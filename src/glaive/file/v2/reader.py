@@ -45,15 +45,15 @@ from glaive.file.v2.columns import (
     Resolved,
     Shapes,
     build,
-    column_tree,
     number_columns,
     resolve_page,
+    stored_trees,
     unshred,
     unshred_flat,
     unshred_pages,
 )
 from glaive.file.v2.container import MAX_ROWS, Container
-from glaive.format.blobs import DESCRIPTOR, stored
+from glaive.format.blobs import DESCRIPTOR
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.io.mapped import readable_size
@@ -770,7 +770,7 @@ class FileV2:
     def _bound(
         self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int
     ) -> Sequence[BoundField]:
-        nodes = [column_tree(stored(field), column_of, self._stored) for field in fields]
+        nodes = stored_trees(fields, column_of, self._stored)
         self._prepare(leaf.column for node in nodes for leaf in node.leaves())
         return [self._bind(node, rows) for node in nodes]
 
