@@ -510,6 +510,24 @@ def test_types_of_numbers_need_no_pandas() -> None:
     assert found == []
 
 
+PLAIN_DATA = ("arrow", "encodings", "file", "scan", "expr", "dataset")
+
+
+def test_constants_for_nulls_need_no_pandas() -> None:
+    """Arrow makes constants of Python values with ``pyarrow.scalar``, which imports it."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in sources()
+        if path.parent.name in PLAIN_DATA or path.parent.parent.name in PLAIN_DATA
+        for node in nodes(path)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "fill_null"
+        and any(isinstance(argument, ast.Constant) for argument in node.args)
+    ]
+    assert not found, f"use glaive.arrow.conditions.filled: {found}"
+
+
 def test_classes_compile_no_methods_while_modules_load() -> None:
     home = PACKAGE / "dataclass.py"
     found = [

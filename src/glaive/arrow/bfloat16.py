@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.conditions import filled
 from glaive.errors import MissingDependencyError, SchemaError
 from glaive.types import Float32s, UInt16s
 
@@ -228,7 +229,7 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None] | Any) -> BFloat16A
         raise SchemaError(f"bfloat16_array: expected numbers: {error}") from error
     if isinstance(floats, pa.ChunkedArray):
         floats = floats.combine_chunks()
-    numbers = floats.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = filled(floats, 0).to_numpy(zero_copy_only=False)
     valid = floats.is_valid().buffers()[1] if floats.null_count else None
     return from_bits(bits_of(numbers), valid)
 

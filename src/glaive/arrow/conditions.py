@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
@@ -49,6 +49,9 @@ _OFFSETS: Final = {
     pa.large_binary(): ("q", bytes),
 }
 
+_EXACT: Final = 1 << 24
+"""Integers up to this are floats of all widths."""
+
 _MAX_PLAIN_VALUES: Final = 10_000
 """Maximum values that are made one by one; more take longer than pandas."""
 
@@ -84,7 +87,7 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
         return None
     form = _FORMATS.get(kind)
     if form is not None and form in "fd":
-        values = [float(value) if _is_exact(value) else value for value in values]
+        values = [float(one) if type(one) is int and abs(one) <= _EXACT else one for one in values]
     types = set(map(type, values))
     if form is None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         form = {32: "i", 64: "q"}[kind.bit_width]
@@ -105,33 +108,13 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
             return None
         buffers += [pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
     elif pa.types.is_decimal(kind) and types <= {Decimal, int}:
-        unscaled_values = [_unscaled(value, kind) for value in values]
-        if None in unscaled_values:
+        try:
+            return constants([*map(str, values)], pa.string()).cast(kind)
+        except pa.ArrowInvalid:
             return None
-        buffers.append(pa.py_buffer(b"".join(unscaled_values)))
     else:
         return None
     return pa.Array.from_buffers(kind, len(values), buffers)
-
-
-def _is_exact(value: object) -> bool:
-    """Return whether a value is an integer that all floats have."""
-    return type(value) is int and abs(value) <= 1 << 24
-
-
-_EXACT: Final = Context(prec=100, traps=[])
-
-
-def _unscaled(value: Any, kind: Any) -> Any:
-    """Return the bytes of a decimal; ``None`` if the type has no such value."""
-    if not Decimal(value).is_finite():
-        return None
-    number = Decimal(value).scaleb(kind.scale, _EXACT)
-    if abs(number) >= 10**kind.precision or number != number.to_integral_value():
-        return None
-    if number.scaleb(-kind.scale, _EXACT) != value:  # it has too many digits
-        return None
-    return int(number).to_bytes(kind.byte_width, "little", signed=True)
 
 
 FALSE: Final = scalar(False, pa.bool_())

@@ -21,7 +21,6 @@ from glaive.arrow.blocks import (
     FixedWidth,
     all_set,
     ascending,
-    flag_array,
     slice_bits,
 )
 from glaive.arrow.build import all_null, offset_bits, to_array
@@ -32,6 +31,7 @@ from glaive.arrow.conditions import (
     InRange,
     IsNull,
     IsOneOf,
+    constants,
     filled,
     float_order,
 )
@@ -288,7 +288,7 @@ def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Bu
     if not isinstance(block, FixedWidth):
         return None
     if block.bits == 1 and pa.types.is_boolean(predicate.kind):
-        false, true = predicate.test_entries(flag_array(np.array([False, True]))).flags.tolist()
+        false, true = predicate.test_entries(constants([False, True], pa.bool_())).flags.tolist()
         if false == true:
             return all_or_none(block.count, passing=true)
         if true:

@@ -122,7 +122,8 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
                 found=f"structure {structure}, values {values}",
                 where=page.where,
             )
-        import_module("glaive.encodings.plane_encodings")  # registers both kinds
+        if not PLANES:
+            import_module("glaive.encodings.plane_encodings")  # registers both kinds
         plane, described = PLANES[values], getattr(message.values, values)
         own = getattr(message.structure, structure)
         return STRUCTURES[structure].open_page(own, plane, described, page)

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -286,15 +287,16 @@ def _with_blob_contents(
 
 def _with_fields_read(fragment: Fragment, projection: Projection) -> Fragment:
     """Return the fragment with only the fields to read: there may be thousands."""
-    wanted = {member.id for field in projection.fields for member in field.walk()}
     files = []
     for file in fragment.files:
-        kept = [pair for pair in file.columns().items() if pair[0] in wanted]
+        kept = [pair for pair in file.columns().items() if pair[0] in projection.field_ids]
         if not file.column_indices or len(kept) == len(file.fields):
             files.append(file)
             continue
         fields, columns = tuple(number for number, _ in kept), tuple(column for _, column in kept)
         files.append(replace(file, fields=fields, column_indices=columns))
+    if all(map(is_, files, fragment.files)):
+        return fragment
     return replace(fragment, files=tuple(files))
 
 

@@ -278,6 +278,11 @@ class Projection:
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
     @cached_property
+    def field_ids(self) -> frozenset[int]:
+        """Ids of the fields and of all fields below."""
+        return frozenset(member.id for field in self.fields for member in field.walk())
+
+    @cached_property
     def field_keys(self) -> Sequence[tuple[Hashable, ...]]:
         """Keys of the fields in caches."""
         return [*map(column_key, self.fields)]
@@ -289,7 +294,7 @@ class Projection:
 
     def unmeasured(self) -> Projection:
         """Return a copy that knows no sizes of rows; all copies share the keys of the fields."""
-        _ = self.leaves, self.read_as
+        _ = self.leaves, self.field_ids, self.read_as
         return copy(self)
 
     @cached_property

@@ -34,8 +34,8 @@ from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where, as_a
 #
 # Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 
-WORD_BYTES, LARGE_WORD_BYTES = 2, 4
-"""Bytes of a chunk word, and of the size of a value buffer in the header of its chunk."""
+WORD_BYTES = {False: 2, True: 4}
+"""Bytes of a chunk word, and of the size of a value buffer in its chunk, by ``has_large_chunk``."""
 
 MAX_CHUNK_LEVELS = (1 << 16) - 1
 """Maximum levels of a chunk: their number has 16 bits."""
@@ -252,7 +252,7 @@ def page_message(
         num_buffers=num_buffers,
         repetition_index_depth=int(rep is not None),
         num_items=num_items,
-        has_large_chunk=word_bytes == LARGE_WORD_BYTES,
+        has_large_chunk=word_bytes == WORD_BYTES[True],
     )
     if rep is not None:
         layout.rep_compression.CopyFrom(rep.to_wire())
@@ -378,7 +378,7 @@ class MiniBlockLayout:
             parts[name] = read_encoding(getattr(message, field), where) if given else None
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
         level_buffers = (parts["rep"] is not None) + (parts["definition"] is not None)
-        width = LARGE_WORD_BYTES if message.has_large_chunk else WORD_BYTES
+        width = WORD_BYTES[message.has_large_chunk]
         if isinstance(value, Fsst) and value.joins and not parts["dictionary"]:
             message.value_compression.fsst.symbol_table = b""
             key = message.SerializeToString(deterministic=True)

@@ -19,7 +19,6 @@ from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.dataclass import NamedTuple
 from glaive.encodings.levels import Levels, level_limits
 from glaive.encodings.miniblock.layout import (
-    LARGE_WORD_BYTES,
     MAX_CHUNK_LEVELS,
     WORD_BYTES,
     chunk_words,
@@ -114,7 +113,7 @@ class EncodedItems(NamedTuple):
         return cls(encoding, items.count, data)
 
 
-_MAX_CHUNK_BYTES = {WORD_BYTES: 1 << 15, LARGE_WORD_BYTES: 1 << 31}
+_MAX_CHUNK_BYTES = {WORD_BYTES[False]: 1 << 15, WORD_BYTES[True]: 1 << 31}
 """Bytes of a chunk at most, by the width of a chunk word."""
 
 
@@ -155,7 +154,7 @@ def encode_mini_page(  # what a page consists of
         values = values.indices
     if not values.count:
         raise ValueError("a mini-block page holds at least one value; write a constant page")
-    width = LARGE_WORD_BYTES if large_chunks else WORD_BYTES
+    width = WORD_BYTES[large_chunks]
     chunks = encoding.encode_mini(values)
     rep, definition = levels.rep, levels.definition
     counts, limits = chunks.counts, level_limits(levels.layers)

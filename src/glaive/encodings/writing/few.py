@@ -20,12 +20,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.levels import Layer, Levels, level_limits
-from glaive.encodings.miniblock.layout import (
-    LARGE_WORD_BYTES,
-    WORD_BYTES,
-    page_message,
-    repetition_index,
-)
+from glaive.encodings.miniblock.layout import WORD_BYTES, page_message, repetition_index
 from glaive.encodings.miniblock.writer import EncodedItems
 from glaive.encodings.options import EncodingOptions, PageOptions
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
@@ -86,7 +81,7 @@ def _one_chunk_page(
     if block is None:
         return None
     count = block.count
-    width = LARGE_WORD_BYTES if options.large_chunks else WORD_BYTES
+    width = WORD_BYTES[options.large_chunks]
     encoding: ValueEncoding
     if isinstance(block, Variable):
         encoded = _strings(block, wanted)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -174,7 +173,7 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
         return stats.cheapest[1]
     plain = stats.raw_bytes + stats.overhead(1)
     best: tuple[int, ValueEncoding] | None = None
-    for encoding in _proposing():
+    for encoding in value_encodings().values():
         proposal = encoding.propose(stats)
         if proposal is None:
             continue
@@ -189,14 +188,6 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
     best = best if best is not None else (plain, Flat(stats.block.bits))
     stats.cheapest = (wanted, best)
     return best
-
-
-@cache
-def _proposing() -> list[type[ValueEncoding]]:
-    """Return the encodings that propose themselves."""
-    default: Any = ValueEncoding.propose
-    encodings: list[Any] = [*value_encodings().values()]
-    return [one for one in encodings if one.propose.__func__ is not default.__func__]
 
 
 def _sample(block: FixedWidth, max_values: int = _SAMPLE_VALUES) -> FixedWidth:

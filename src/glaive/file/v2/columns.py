@@ -59,6 +59,7 @@ class Node:
     type: pa.DataType
     nullable: bool
     field: Field
+    arrow: pa.Field
     children: tuple[Node, ...]
     layers: tuple[bool, ...]
     wide: tuple[bool, ...]
@@ -105,7 +106,6 @@ def column_tree(
     return _node(field, column_of, in_file, (), (), ())
 
 
-_CACHED_TREES: Final = 64
 _MAX_CACHED_COLUMNS: Final = 1_000
 
 
@@ -117,27 +117,20 @@ def stored_trees(
     Equal fields in the same columns share their nodes. ``in_file`` returns a field of the file's
     schema, which packed structs need.
     """
-    fields = tuple(fields)
-    ids, are_packed = _owners(fields)
-    if are_packed:
-        return [column_tree(stored(field), column_of, in_file) for field in fields]
-    make = _stored_trees if len(ids) <= _MAX_CACHED_COLUMNS else _stored_trees.__wrapped__
-    return make(fields, tuple(map(column_of.get, ids)))
+    nodes = None
+    if len(column_of) <= _MAX_CACHED_COLUMNS:
+        nodes = _stored_trees(tuple(fields), tuple(column_of.items()))
+    return nodes or [column_tree(stored(field), column_of, in_file) for field in fields]
 
 
-@lru_cache(maxsize=_CACHED_TREES)
-def _owners(fields: tuple[Field, ...]) -> tuple[Sequence[int], bool]:
-    """Return the ids of the fields that own columns, and whether some are packed structs."""
-    owners = [owner for field in fields for owner in stored(field).leaf_columns()]
-    are_packed = any(owner.is_packed and not is_described(owner) for owner in owners)
-    return [owner.id for owner in owners], are_packed
-
-
-@lru_cache(maxsize=_CACHED_TREES)
-def _stored_trees(fields: tuple[Field, ...], columns: tuple[int | None, ...]) -> Sequence[Node]:
-    found = zip(_owners(fields)[0], columns, strict=True)
-    column_of = {owner: column for owner, column in found if column is not None}
-    return [column_tree(stored(field), column_of) for field in fields]
+@lru_cache(maxsize=64)
+def _stored_trees(
+    fields: tuple[Field, ...], columns: tuple[tuple[int, int], ...]
+) -> Sequence[Node] | None:
+    nodes = [column_tree(stored(field), dict(columns)) for field in fields]
+    leaves = [leaf.field for node in nodes for leaf in node.leaves()]
+    are_packed = any(leaf.is_packed and not is_described(leaf) for leaf in leaves)
+    return None if are_packed else nodes
 
 
 def _kind(field: Field) -> Kind:
@@ -188,6 +181,7 @@ def _node(
         arrow.type,
         field.nullable,
         field,
+        arrow,
         children,
         layers,
         wide,
@@ -287,8 +281,9 @@ def array_tree(field: Field, column_of: Mapping[int, int]) -> Node:
     children: tuple[Node, ...] = ()
     if kind != "leaf":
         children = tuple(array_tree(child, column_of) for child in field.children)
+    arrow = field.to_arrow()
     return Node(
-        kind, field.name, field.arrow_type, field.nullable, field, children, (), (), (), column
+        kind, field.name, arrow.type, field.nullable, field, arrow, children, (), (), (), column
     )
 
 

@@ -109,7 +109,7 @@ class FieldColumns(BoundField):
     ) -> None:
         present = [column for column in columns if column is not None]
         where = present[0].where if present else Where(reader.path, None, node.name)
-        super().__init__(node.field.to_arrow(), rows, reader, where)
+        super().__init__(node.arrow, rows, reader, where)
         self.node = node
         self.leaf_columns = columns
         self._shapes: Shapes | None = None
