@@ -514,7 +514,7 @@ PLAIN_DATA = ("arrow", "encodings", "file", "scan", "expr", "dataset")
 
 
 def test_constants_for_nulls_need_no_pandas() -> None:
-    """Arrow makes constants of Python values with ``pyarrow.scalar``, which imports it."""
+    """Arrow makes constants of Python values with ``pyarrow.scalar``, which imports pandas."""
     found = [
         f"{name_of(path)}:{node.lineno}"
         for path in sources()

@@ -62,6 +62,14 @@ def test_datasets_of_one_schema_share_projections_and_filters_but_no_sizes(tmp_p
     assert ours.filter(large) is not theirs.filter(large)
 
 
+def test_an_opened_fragment_keeps_the_ids_of_the_fields_that_are_read(tmp_path: Path) -> None:
+    views = glaive.write_dataset(TABLE, tmp_path / "t").opened.views
+    stored = views.snapshot.manifest.fragment(0).files[0].fields
+    narrow, whole = (views.scan(columns).fragment(0) for columns in (("name",), None))
+    assert narrow.fragment.files[0].fields == stored[1:]
+    assert whole.fragment.files[0].fields == stored
+
+
 def test_hits_misses_and_bytes_can_be_read(tmp_path: Path) -> None:
     session = glaive.Session()
     dataset = glaive.write_dataset(TABLE, tmp_path / "t.lance", session=session)

@@ -454,7 +454,7 @@ def one_array(column: Any) -> Any:
 
 
 def with_items(lists: Any, items: Any, kind: Any) -> Any:
-    """Return an array of lists of another type with these items: the items of valid lists."""
+    """Return the same lists with other items and of their type: one item for each valid one."""
     lengths, nulls = np.diff(as_numpy(lists.offsets)), lists.is_null()
     lengths = lengths * ~as_numpy(nulls)
     offsets = number_array(np.concatenate(([0], lengths)).cumsum(dtype=lengths.dtype))

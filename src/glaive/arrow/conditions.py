@@ -77,7 +77,7 @@ def filled(values: Any, value: object) -> Any:
 
 
 def valid_where(chosen: Any, values: Any) -> Any:
-    """Return values with nulls in all rows but the chosen ones."""
+    """Return the values of the chosen rows, and nulls in all other rows."""
     return pc.if_else(chosen, values, scalar(None, values.type))
 
 

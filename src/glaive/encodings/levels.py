@@ -33,8 +33,6 @@ class Layer(IntEnum):
     EMPTYABLE_LIST = 5
     NULL_AND_EMPTY_LIST = 6
 
-    __hash__ = int.__hash__  # is much faster; equal numbers stay equal
-
     @property
     def is_list(self) -> bool:
         """Whether the layer is a list layer."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.blocks import flag_array, known_true
+from glaive.arrow.blocks import flag_array, known_true, number_array
 from glaive.arrow.chunked import (
     as_numpy,
     concat_arrays,
@@ -555,7 +555,7 @@ def _wide(array: Any) -> Any:
     if array.type.bit_width == 16:
         numbers = as_numpy(filled(array, 0)).astype(np.float32)
         mask = as_numpy(array.is_null())
-        return pa.array(numbers, pa.float32(), mask=mask)
+        return number_array(numbers, nulls=mask)
     return array
 
 
@@ -563,7 +563,7 @@ def _half_casts(array: Any) -> Any:
     mask = as_numpy(array.is_null())
     with np.errstate(over="ignore"):
         numbers = as_numpy(filled(array, 0)).astype(np.float16)
-    return pa.array(numbers, pa.float16(), mask=mask)
+    return number_array(numbers, nulls=mask)
 
 
 def _from_decimal(array: Any, kind: Any) -> Any:

@@ -308,7 +308,7 @@ class Views:
         return value
 
     def _shared(self, size: int) -> dict[object, Any]:
-        """Return where to keep what depends on the schema alone: large values only here."""
+        """Return the store of values that depend on the schema alone; large ones stay here."""
         return self._kept if size > _MAX_SHARED else self.snapshot.manifest.schema.derived
 
     def take(

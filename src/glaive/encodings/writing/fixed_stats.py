@@ -72,12 +72,12 @@ class FixedStats:
     Attributes
     ----------
     cheapest
-        Options, with the estimated bytes and the encoding that were chosen for them.
+        Estimated bytes and encoding, once they were chosen for the options of the page.
     """
 
     def __init__(self, block: FixedWidth) -> None:
         self.block = block
-        self.cheapest: tuple[object, tuple[int, ValueEncoding]] | None = None
+        self.cheapest: tuple[int, ValueEncoding] | None = None
 
     @property
     def word_bits(self) -> int | None:

@@ -169,8 +169,8 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
 
     Flat is preferred unless another encoding saves enough.
     """
-    if stats.cheapest is not None and stats.cheapest[0] is wanted:
-        return stats.cheapest[1]
+    if stats.cheapest is not None:
+        return stats.cheapest
     plain = stats.raw_bytes + stats.overhead(1)
     best: tuple[int, ValueEncoding] | None = None
     for encoding in value_encodings().values():
@@ -185,9 +185,8 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
                 continue
         if best is None or proposal[0] < best[0]:
             best = proposal
-    best = best if best is not None else (plain, Flat(stats.block.bits))
-    stats.cheapest = (wanted, best)
-    return best
+    stats.cheapest = best if best is not None else (plain, Flat(stats.block.bits))
+    return stats.cheapest
 
 
 def _sample(block: FixedWidth, max_values: int = _SAMPLE_VALUES) -> FixedWidth:
