@@ -63,6 +63,8 @@ class Server:
     calls: list[Call] = field(default_factory=list)
     failing: list[Failing] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
+    one_at_a_time: Any = field(default_factory=Lock)
+    """Moto looks up an item and replaces it in two steps, which conditions need as one."""
     clients: dict[str, Any] = field(default_factory=dict)
     under_way: list[Callable[[], object]] = field(default_factory=list)
 
@@ -203,7 +205,8 @@ class Server:
             if kind in ("reset", "late"):
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 return [b""]
-            answer = b"".join(inner(environ, start_response))
+            with self.one_at_a_time:
+                answer = b"".join(inner(environ, start_response))
             if kind == "lie":
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 return [b""]
