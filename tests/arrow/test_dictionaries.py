@@ -49,6 +49,31 @@ def test_a_tidy_array_is_the_same_array() -> None:
     assert tidy_dictionary(array) is array
 
 
+@pytest.mark.parametrize(
+    ("indices", "items", "left"),
+    [
+        ([3, None, 1, 3], ["a", "b", None, "d"], ["b", "d"]),
+        ([2, 0, None], ["a", None, "c"], ["a", "c"]),
+        ([None, None], ["a"], []),
+        ([], ["a", "b"], []),
+        ([1, 2], [None, None, None], []),
+    ],
+)
+def test_unused_items_are_dropped_on_demand(
+    indices: list[int | None], items: list[str | None], left: list[str]
+) -> None:
+    array = coded(indices, items).cast(pa.dictionary(pa.int32(), pa.string()))
+    tidy = tidy_dictionary(array, drop_unused=True)
+    tidy.validate(full=True)
+    assert (tidy.type, tidy.to_pylist()) == (array.type, array.to_pylist())
+    assert tidy.dictionary.to_pylist() == left
+
+
+def test_an_array_that_uses_all_items_is_the_same_array() -> None:
+    array = coded([1, None, 0], ["a", "b"])
+    assert tidy_dictionary(array, drop_unused=True) is array
+
+
 def test_dictionaries_are_joined_by_what_is_used() -> None:
     array = coded(list(range(100)), [f"a{at}" for at in range(100)], pa.int8())
     other = coded(list(range(100)), [f"b{at}" for at in range(100)], pa.int8())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, Final, TypeVar, overload
 
@@ -108,15 +109,16 @@ def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
         )
 
 
-def tidy_dictionary(array: Any) -> Any:
+def tidy_dictionary(array: Any, *, drop_unused: bool = False) -> Any:
     """Return the same values, with indices and items that can be stored.
 
     Indices of null items become null, and null items are dropped. Indices under nulls become 0.
     Indices outside of the items, which :func:`check_indices` leaves below nulls, become null.
-    Unused items are dropped if there are more items than values.
+    Unused items are dropped if there are more items than values, or with ``drop_unused``. If it
+    finds none, nulls stay as they are.
     """
     kind, items, indices = array.type, array.dictionary, array.indices
-    crowded = len(items) > len(array)
+    crowded = drop_unused or len(items) > len(array)
     numbers = as_numpy(indices.fill_null(number_array(np.zeros(1), indices.type)[0]))
     known = (numbers >= 0) & (numbers < len(items))
     if not (items.null_count or indices.null_count or crowded) and known.all():
@@ -127,11 +129,15 @@ def tidy_dictionary(array: Any) -> Any:
     if items.null_count:
         present = as_numpy(items.is_valid())
         valid &= present[positions] if len(present) else False
-        positions = (np.cumsum(present) - 1)[positions] if len(present) else positions
+        positions = (present.cumsum() - 1)[positions] if len(present) else positions
         items = items.drop_null()
     if crowded:
-        used, positions[valid] = np.unique(positions[valid], return_inverse=True)
-        items = items.take(number_array(used))
+        used = np.zeros(len(items), np.bool_)
+        used[positions[valid]] = True
+        if len(items) == len(array.dictionary) and used.all():
+            return array
+        positions[valid] = (used.cumsum() - 1)[positions[valid]]
+        items = items.take(number_array(used.nonzero()[0]))
     positions[~valid] = 0
     made = pa.Array.from_buffers(pa.int64(), len(valid), [pack_flags(valid), as_buffer(positions)])
     return pa.DictionaryArray.from_arrays(made.cast(kind.index_type), items, ordered=kind.ordered)
@@ -189,7 +195,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
                 "write fewer rows at a time, or cast the column to a large type."
             ) from None
     if pa.types.is_dictionary(kind):
-        arrays = [drop_unused(array) for array in arrays]
+        arrays = [tidy_dictionary(array, drop_unused=True) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -228,17 +234,6 @@ def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
     ]
 
 
-def drop_unused(array: Any) -> Any:
-    """Drop the items of a dictionary array that no row uses, if the index type allows it."""
-    kind = array.type
-    encoded = dictionary_encoded(decode_dictionary(array))
-    if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:
-        return array
-    return pa.DictionaryArray.from_arrays(
-        encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered
-    )
-
-
 # --- Distinct values of an array, in a short time for hostile values, too ---------------
 #
 # Arrow's hashes are known. A megabyte of strings or numbers chosen to collide takes minutes,
@@ -258,7 +253,7 @@ def numbered(array: Any) -> Any:
         return array.dictionary_encode()
     numbers = _numbers(known)
     last = np.maximum.accumulate(numbers)
-    firsts = np.flatnonzero(np.diff(last, prepend=-1))
+    firsts = np.diff(last, prepend=-1).nonzero()[0]
     indices = number_array(numbers)
     if len(known) < len(array):
         valid = as_numpy(array.is_valid())
@@ -539,13 +534,13 @@ def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
         return take_values(column, positions)
     parts = [np.broadcast_to(row_bytes(chunk, null=1), len(chunk)) for chunk in column.chunks]
     sizes = np.concatenate(parts)
-    sums = np.cumsum(np.where(positions < 0, 0, sizes[positions]))
+    sums = np.where(positions < 0, 0, sizes[positions]).cumsum()
     if len(sums) and max(int(sizes.sum()), int(sums[-1])) <= MAX_OFFSET:
         return take_values(column, positions)
     arrays, start = [], 0
     while start < len(positions):
         limit = _CHUNK_WEIGHT + (int(sums[start - 1]) if start else 0)
-        stop = max(start + 1, int(np.searchsorted(sums, limit, side="right")))
+        stop = max(start + 1, int(sums.searchsorted(limit, side="right")))
         arrays.append(_gather(column, positions[start:stop]))
         start = stop
     return pa.chunked_array(arrays, column.type)
@@ -579,8 +574,8 @@ def take_values(column: Any, positions: Int64s) -> Any:
             "fewer rows at a time",
             parts=-(-listed // _MAX_LIST_ITEMS),
         )
-    valid = positions >= 0
-    bits = None if valid.all() else pack_flags(valid)  # ``pyarrow.array`` would import pandas
+    valid = positions >= 0  # ``pyarrow.array`` would import pandas
+    bits = pack_flags(valid) if np.count_nonzero(valid) < len(valid) else None
     try:
         indices: Any = [bits, as_buffer(np.ascontiguousarray(positions, np.int64))]
         return column.take(pa.Array.from_buffers(pa.int64(), len(valid), indices))
@@ -611,7 +606,7 @@ def _listed_items(column: Any) -> int:
 def _gather(column: Any, positions: Int64s) -> Any:
     """Return rows of a chunked array that fit one array: taken chunk by chunk, then reordered."""
     starts = np.cumsum([0, *map(len, column.chunks)])
-    number = np.maximum(np.searchsorted(starts, positions, side="right") - 1, 0)
+    number = np.maximum(starts.searchsorted(positions, side="right") - 1, 0)
     order = np.argsort(number, kind="stable")
     here, bounds = np.unique(number[order], return_index=True)
     arrays = []
@@ -793,9 +788,8 @@ def has_known_width(kind: Any) -> bool:
     return not width_of(kind).variable
 
 
-def max_bytes(kinds: Iterable[Any]) -> float:
+def max_bytes(kinds: Sequence[Any]) -> float:
     """Return the maximum bytes of one value of each type; infinite where it is unknown."""
-    kinds = list(kinds)
     width = total_width(kinds)
     # Any rows may have all of a dictionary.
     return math.inf if width.variable or any(map(has_dictionary, kinds)) else width.known
@@ -815,45 +809,51 @@ class RowSizes:
         Bytes by the types alone.
     max_width
         At most, or infinite.
+    last_bytes
+        Last seen bytes of a value of each field without a known width; 0 if unseen.
     """
 
-    __slots__ = ("_others", "_seen", "max_width", "width")
+    __slots__ = ("_others", "last_bytes", "max_width", "width")
 
-    def __init__(self, kinds: Iterable[pa.DataType]) -> None:
-        kinds = list(kinds)
+    def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         self.width, self.max_width = total_width(kinds), max_bytes(kinds)
         # Each row that shares a dictionary counts all of it, so its size would mislead.
-        self._seen = {
+        self.last_bytes = {
             at: 0
             for at, kind in enumerate(kinds)
             if width_of(kind).variable and not has_dictionary(kind)
         }
-        self._others = int(
-            total_width(kind for at, kind in enumerate(kinds) if at not in self._seen).total
-        )
+        others = [kind for at, kind in enumerate(kinds) if at not in self.last_bytes]
+        self._others = int(total_width(others).total)
+
+    def unmeasured(self) -> RowSizes:
+        """Return a copy that has seen no values."""
+        made = copy(self)
+        made.last_bytes = dict.fromkeys(self.last_bytes, 0)
+        return made
 
     @property
     def are_known(self) -> bool:
         """Whether the types determine it, or all other fields were seen."""
-        return all(self._seen.values())
+        return all(self.last_bytes.values())
 
     @property
     def seen(self) -> int:
         """Bytes of a row, by what was seen of its fields."""
-        return self._others + sum(self._seen.values())
+        return self._others + sum(self.last_bytes.values())
 
     def seen_of(self, at: int) -> int:
         """Return the last seen bytes of a field's value; 0 if it is unseen, or has one size."""
-        return self._seen.get(at, 0)
+        return self.last_bytes.get(at, 0)
 
     def measure(self, at: int, array: Any) -> None:
         """Note what values of a field took."""
-        if at in self._seen and len(array):
-            self._seen[at] = max(1, array.nbytes // len(array))
+        if at in self.last_bytes and len(array):
+            self.last_bytes[at] = max(1, array.nbytes // len(array))
 
     def measure_all(self, arrays: Sequence[Any]) -> None:
         """See the arrays of all fields."""
-        for at in self._seen:
+        for at in self.last_bytes:
             self.measure(at, arrays[at])
 
 
@@ -919,7 +919,7 @@ def _bytes_between(array: Any, null: int) -> Int64s | int:
         if isinstance(inner, int):
             total += sizes * inner
         else:
-            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])
+            sums = np.concatenate([np.zeros(1, np.int64), inner.cumsum()])
             total += np.diff(sums[ends - first])
     return total
 
@@ -991,10 +991,10 @@ def cut_views(rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.T
         return
     for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
         sizes: Any = sum(row_bytes(batch.column(at)) for at in numbers)
-        ends = np.cumsum(np.broadcast_to(sizes, batch.num_rows), dtype=np.int64)
+        ends = np.broadcast_to(sizes, batch.num_rows).cumsum(dtype=np.int64)
         start = 0
         while start < batch.num_rows:
             limit = _PART_BYTES + (int(ends[start - 1]) if start else 0)
-            stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
+            stop = max(start + 1, int(ends.searchsorted(limit, side="right")))
             yield batch.slice(start, stop - start)
             start = stop

@@ -113,7 +113,7 @@ class SystemColumns:
         values = self.of(name, np.arange(start, stop, dtype=np.int64))
         mask: Any = condition.mask(number_array(values))
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
-        return np.flatnonzero(flags) + start
+        return flags.nonzero()[0] + start
 
     def _decode(self, name: str) -> RowValues:
         from glaive.format.rowids import FIRST_VERSION, RowValues
@@ -295,7 +295,9 @@ class Projection:
     def unmeasured(self) -> Projection:
         """Return a copy that knows no sizes of rows; all copies share the keys of the fields."""
         _ = self.leaves, self.field_ids, self.read_as
-        return copy(self)
+        made = copy(self)
+        made.__dict__["row_sizes"] = self.row_sizes.unmeasured()
+        return made
 
     @cached_property
     def without_inputs(self) -> Projection:
@@ -315,7 +317,7 @@ class Projection:
     @cached_property
     def row_sizes(self) -> RowSizes:
         """Approximate bytes of a decoded row of the fields."""
-        return RowSizes(field.to_arrow().type for field in self.fields)
+        return RowSizes([field.to_arrow().type for field in self.fields])
 
     @cached_property
     def value_bytes(self) -> int:

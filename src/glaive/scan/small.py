@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import distinct, number_array
 from glaive.arrow.chunked import (
     concat_arrays,
-    drop_unused,
     has_dictionary,
     join_batches,
     take_values,
+    tidy_dictionary,
     with_items,
 )
 from glaive.dataclass import dataclass
@@ -274,7 +274,7 @@ class SmallFragments:
         def read() -> list[list[pa.Array]]:
             arrays = self.arrays(run.source)
             if self.has_deletions:
-                deleted = np.flatnonzero(~self.live_flags(run.source))
+                deleted = (~self.live_flags(run.source)).nonzero()[0]
                 mask = DeletionMask(deleted, 0, self.starts[-1])
                 arrays = [without_deleted(array, mask) for array in arrays]
             return [[array] for array in arrays]
@@ -342,7 +342,7 @@ def tidied(array: Any) -> Any:
     """
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return drop_unused(array)
+        return tidy_dictionary(array, drop_unused=True)
     if not pa.types.is_nested(kind) or pa.types.is_fixed_size_list(kind) or not kind.num_fields:
         return array
     if pa.types.is_struct(kind):
@@ -576,7 +576,7 @@ class _SmallSelection:
             positions = [each.position for each in part.ranges]
             if is_address(name, stable=snapshot.manifest.uses(Feature.STABLE_ROW_IDS)):
                 bases = (snapshot.manifest.fragment_ids[positions] << 32) - part.starts[:-1]
-                rows += np.repeat(bases, np.diff(part.starts))
+                rows += bases.repeat(np.diff(part.starts))
                 return number_array(rows.view(np.uint64))
             parts = [
                 SystemColumns(snapshot, position).of(name, rows[: stop - start])
@@ -612,8 +612,8 @@ class _SmallSelection:
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
         """Yield the id of each fragment and its selected rows."""
-        rows, starts = np.flatnonzero(self.flags), self.part.starts
-        cuts = np.searchsorted(rows, starts).tolist()
+        rows, starts = self.flags.nonzero()[0], self.part.starts
+        cuts = rows.searchsorted(starts).tolist()
         ids = self.source.snapshot.manifest.fragment_ids
         for at, (first, last) in enumerate(pairwise(cuts)):
             if first < last:
@@ -741,7 +741,7 @@ class KeptFiles:
     ) -> list[tuple[Int64s, list[pa.Array]]]:
         """Take the rows of kept fragments; see :func:`take_small`."""
         first = self.first_row[fragment]
-        chosen = np.flatnonzero((first >= 0) & (row >= 0) & (row < self.rows[fragment]))
+        chosen = ((first >= 0) & (row >= 0) & (row < self.rows[fragment])).nonzero()[0]
         if not len(chosen):
             return []
         rows = first[chosen] + row[chosen]
@@ -830,7 +830,7 @@ def _keep_files(source: BoundProjection, meter: Meter) -> tuple[KeptFiles | Lite
     source.kept_after = needed
     first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
     rows[numbers] = [file.rows for file in files]
-    first_row[numbers] = np.cumsum(rows[numbers]) - rows[numbers]
+    first_row[numbers] = rows[numbers].cumsum() - rows[numbers]
     reads = max(len(files) // _READ_SHARE, size // _DECODED_PER_READ)
     return KeptFiles(numbers, first_row, rows, columns, reads), weight
 
@@ -893,9 +893,9 @@ def take_small(
     number = file_of[fragment]
     taken = []
     batch_of: Any = np.cumsum([file.size for file in files]) // _STORED_BYTES
-    cuts = [0, *(np.flatnonzero(np.diff(batch_of)) + 1).tolist(), len(files)]
+    cuts = [0, *(np.diff(batch_of).nonzero()[0] + 1).tolist(), len(files)]
     for first, last in pairwise(cuts):
-        chosen = np.flatnonzero((number >= first) & (number < last))
+        chosen = ((number >= first) & (number < last)).nonzero()[0]
         work = partial(_take, source, files[first:last], number[chosen] - first, row[chosen])
         arrays = in_bulk(meter, "take from small fragments", last - first, work)
         if arrays is not None:
@@ -910,4 +910,4 @@ def _take(
     counts = np.array([each.rows for each in files])
     if bool((row >= counts[file]).any()) or int(row.min()) < 0:
         raise BulkReadError("a row is beyond its file")
-    return bind_files(source, files).take((np.cumsum(counts) - counts)[file] + row)
+    return bind_files(source, files).take((counts.cumsum() - counts)[file] + row)
