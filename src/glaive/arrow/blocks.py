@@ -92,7 +92,7 @@ def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
     ``numpy.unique`` enters integers into a hash table. For a million different ones, that takes a
     hundred times as long as sorting them.
     """
-    if len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all()):
+    if len(numbers) < 2 or not np.count_nonzero(numbers[1:] <= numbers[:-1]):
         return numbers
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), np.bool_)  # of equal numbers
@@ -136,7 +136,7 @@ def spread(starts: Int64s, sizes: Int64s, limit: int = _MAX_TOTAL) -> Int64s:
     if total > limit:
         what = f"positions of {total} items at once, at most {limit} are supported"
         raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // limit))
-    ends = np.cumsum(sizes)
+    ends = sizes.cumsum()
     positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
     return positions
 
@@ -266,7 +266,7 @@ class Variable:
         """Return strings of these sizes, back to back; 64-bit offsets where 32 are too few."""
         bits = 64 if data.size > MAX_OFFSET else least_bits
         offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
-        np.cumsum(sizes, out=offsets[1:])
+        sizes.cumsum(out=offsets[1:])
         return cls(as_buffer(offsets), bits, data, len(sizes))
 
 

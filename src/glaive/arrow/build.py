@@ -455,7 +455,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
         sizes = ends[positions + 1] - starts
         if int(sizes.sum()) <= _NUMPY_BYTES:
             offsets = np.zeros(len(positions) + 1, ends.dtype)
-            np.cumsum(sizes, out=offsets[1:])
+            sizes.cumsum(out=offsets[1:])
             data = items_of(block.data, np.uint8, block.data.size)[spread(starts, sizes)]
             return Variable(as_buffer(offsets), bits, as_buffer(data), len(positions))
     import pyarrow.compute as pc
@@ -523,7 +523,7 @@ def where_valid(constant: Constant, valid: Flags) -> Block:
         check_implied(count, 8 * size, pa.binary())
     bits = 64 if size * count > MAX_OFFSET else value.offset_bits
     offsets: Any = np.zeros(len(valid) + 1, f"<i{bits // 8}")
-    np.cumsum(valid, out=offsets[1:])
+    valid.cumsum(out=offsets[1:])
     offsets *= size
     data = np.tile(as_array(value.data)[first:stop], count)
     return Variable(as_buffer(offsets), bits, as_buffer(data), len(valid))

@@ -722,7 +722,7 @@ class Binary(ArrayEncoding):
         self, source: Source, rows: Int64s, spans: Spans, first: int, data: Any
     ) -> pa.Array:
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
-        np.cumsum(spans.sizes, out=ends[1:])
+        spans.sizes.cumsum(out=ends[1:])
         if self.bits == 32 and int(ends[-1]) > MAX_OFFSET:
             what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
             raise CapacityError.of(int(ends[-1]), what, where=source.where, instead=instead)

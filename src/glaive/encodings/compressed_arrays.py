@@ -249,7 +249,7 @@ class _Items:
         valid = validity_flags(items)
         if valid is None:
             return cls(items, None, None)
-        return cls(items.drop_null(), valid, np.where(valid, np.cumsum(valid) - 1, 0))
+        return cls(items.drop_null(), valid, np.where(valid, valid.cumsum() - 1, 0))
 
 
 @dataclass(frozen=True, slots=True)

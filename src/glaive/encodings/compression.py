@@ -63,7 +63,7 @@ def decompress(
         the compressed ones.
     """
     filled = sizes > 0
-    if not filled.all():
+    if np.count_nonzero(filled) < len(filled):
         out_sizes = np.zeros(len(sizes), np.int64)
         out, out_sizes[filled] = decompress(scheme, data, starts[filled], sizes[filled], where)
         return out, out_sizes
@@ -74,7 +74,7 @@ def decompress(
         claimed, starts, sizes = _zstd_sizes(data, starts, sizes, where)
     factor, more = _BEST_RATIO[scheme]
     absurd = (claimed < 0) | (claimed > factor * sizes + more)
-    if absurd.any():
+    if np.count_nonzero(absurd):
         at = int(np.argmax(absurd))
         raise CorruptFileError(
             "uncompressed size",
@@ -112,7 +112,7 @@ def _zstd_sizes(
     claimed = np.where(framed, _words(data, starts - prefix, "<i8"), own)
     if (claimed[~framed] < 0).any():
         left = settings.max_decoded_bytes_per_page
-        for at in np.flatnonzero(~framed & (claimed < 0)).tolist():
+        for at in (~framed & (claimed < 0)).nonzero()[0].tolist():
             size = int(sizes[at])
             claimed[at] = _measure(
                 data, int(starts[at]), size, max(left, USUAL_RATIO * size), where
@@ -206,7 +206,7 @@ def _check_blocks(
     from glaive.kernels.flat import lz4_sizes
 
     found = lz4_sizes(data, starts, sizes, claimed, where)
-    if (found != claimed).any():
+    if np.count_nonzero(found != claimed):
         at = int(np.argmax(found != claimed))
         raise CorruptFileError(
             "lz4 data",
@@ -301,7 +301,7 @@ def compress_strings(
     heads
         Bytes of offsets of 32 bits at the start of each chunk.
     """
-    starts, one = np.cumsum(sizes) - sizes, slice(len(sizes) // 2, len(sizes) // 2 + 1)
+    starts, one = sizes.cumsum() - sizes, slice(len(sizes) // 2, len(sizes) // 2 + 1)
     whole, apart = (
         compress("zstd", level, data, starts[one], sizes[one], each)[1].sum()
         for each in (None, heads[one])

@@ -90,17 +90,17 @@ class FileBytes:
             return then(self.whole, starts)
         if not sizes.any():
             return then(pa.py_buffer(b""), np.zeros_like(starts))
-        used = np.flatnonzero(sizes)
+        used = sizes.nonzero()[0]
         order = used[np.argsort(starts[used], kind="stable")]
         begins, ends = starts[order], starts[order] + sizes[order]
         reach = np.maximum.accumulate(ends)
         opens = np.concatenate(([True], begins[1:] > reach[:-1]))
-        first = np.flatnonzero(opens)
+        first = opens.nonzero()[0]
         range_starts = begins[first]
         range_sizes = np.maximum.reduceat(ends, first) - range_starts
-        group = np.cumsum(opens) - 1
+        group = opens.cumsum() - 1
         placed = np.zeros_like(starts)
-        joined = np.cumsum(range_sizes) - range_sizes
+        joined = range_sizes.cumsum() - range_sizes
         placed[order] = begins - range_starts[group] + joined[group]
         pairs = zip(range_starts.tolist(), range_sizes.tolist(), strict=True)
         ranges = [ByteRange(*pair) for pair in pairs]
@@ -190,8 +190,8 @@ class Pages:
 
         Empty spans are left out: they may begin where another one does.
         """
-        filled = np.flatnonzero(spans.count)
-        before = np.cumsum(self.lengths) - self.lengths
+        filled = spans.count.nonzero()[0]
+        before = self.lengths.cumsum() - self.lengths
         begins = (before[spans.page] + spans.first)[filled]
         return filled[np.unique(begins, return_index=True)[1]]
 
@@ -229,7 +229,7 @@ class Pages:
         return self.data.fetch(starts, sizes, then, self.where)
 
     def _lengths(self, offsets: NDArray[np.signedinteger], spans: Spans) -> Ends:
-        edges = np.cumsum(spans.count + 1)
+        edges = (spans.count + 1).cumsum()
         firsts = offsets[edges - spans.count - 1].astype(np.int64)
         lasts = offsets[edges - 1].astype(np.int64)
         if len(offsets) and int(offsets.min()) < 0:
@@ -334,8 +334,8 @@ def _join_bits(
         else:
             joined = join_bits(data, starts, shifts + counts, pages.where)
         return slice_bits(joined, shift, total)
-    span = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(total) - np.repeat(np.cumsum(counts) - counts - shifts, counts)
+    span = np.arange(len(counts)).repeat(counts)
+    within = np.arange(total) - (counts.cumsum() - counts - shifts).repeat(counts)
     return take_flat(data, starts, sizes, span, within, 1, pages.where)
 
 
@@ -357,11 +357,11 @@ def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
         return block.values.slice(first, size), edges[:-1] // 8 - first
     counts = np.diff(edges)
     sizes = (counts + 7) // 8
-    starts = np.cumsum(sizes) - sizes
+    starts = sizes.cumsum() - sizes
     flags = flags_of(block.values, int(edges[-1] - edges[0]), int(edges[0]))
     spread = np.zeros(int(sizes.sum()) * 8, np.bool_)
     gaps = starts * 8 - (edges[:-1] - edges[0])
-    spread[np.arange(len(flags)) + np.repeat(gaps, counts)] = flags
+    spread[np.arange(len(flags)) + gaps.repeat(counts)] = flags
     return pack_flags(spread), starts
 
 
@@ -417,7 +417,7 @@ def offsets_of(lengths: NDArray[np.signedinteger], bits: int) -> pa.Buffer:
     offsets = pa.allocate_buffer((len(lengths) + 1) * bits // 8)
     ends = items_of(offsets, f"<i{bits // 8}", len(lengths) + 1)
     ends[0] = 0
-    np.cumsum(lengths, out=ends[1:])
+    lengths.cumsum(out=ends[1:])
     return offsets
 
 
@@ -514,10 +514,10 @@ def _ascends(page: Int64s, firsts: Int64s, lasts: Int64s) -> bool:
 def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
     """Return offsets of pages between ``bounds``, each from 0 on, and each page's position."""
     counts = np.diff(bounds) + 1
-    starts = np.cumsum(counts) - counts
-    within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
-    offsets = ends[np.repeat(bounds[:-1], counts) + within]
-    offsets -= np.repeat(ends[bounds[:-1]], counts)
+    starts = counts.cumsum() - counts
+    within = np.arange(int(counts.sum())) - starts.repeat(counts)
+    offsets = ends[bounds[:-1].repeat(counts) + within]
+    offsets -= ends[bounds[:-1]].repeat(counts)
     return as_buffer(offsets), starts * offsets.itemsize
 
 

@@ -447,7 +447,7 @@ class ListSlots:
         _check_count(stop - start, MAX_IMPLIED_LISTS, "lists, nearly all of them empty,")
         offsets = np.zeros(stop - start + 1, np.int64)
         offsets[self.positions[low:high] - start + 1] = np.diff(ends)
-        np.cumsum(offsets, out=offsets)
+        offsets.cumsum(out=offsets)
         return offsets, first, last
 
     def take(self, slots: Int64s) -> tuple[Int64s, Int64s]:
@@ -466,7 +466,7 @@ class ListSlots:
         np.minimum(at, count - 1, out=at)
         begin = self.ends[at]
         sizes = np.where(self.positions[at] == slots, self.ends[at + 1] - begin, 0)
-        np.cumsum(sizes, out=offsets[1:])
+        sizes.cumsum(out=offsets[1:])
         return offsets, spread(begin, sizes, MAX_IMPLIED_POSITIONS)
 
 
@@ -492,7 +492,7 @@ def place_values(block: Block, flags: Flags | None) -> Block:
     """
     if flags is None:
         return block
-    ranks = np.cumsum(flags)
+    ranks = flags.cumsum()
     if isinstance(block, Variable):
         offsets = items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1)
         placed = offsets[np.concatenate(([0], ranks))]

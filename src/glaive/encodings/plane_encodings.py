@@ -564,7 +564,7 @@ class ListLayout(NamedTuple):
         # Checked before the sum, which might wrap around.
         good = not len(counts) or (counts.min() > 0 and counts.max() <= self.items)
         if good:
-            np.cumsum(counts, out=ends[1:])
+            counts.cumsum(out=ends[1:])
         if not good or ends[-1] != self.items:
             raise CorruptFileError(
                 "counts of lists",

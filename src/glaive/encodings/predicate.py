@@ -136,7 +136,7 @@ def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s, UInt64s | None]:
         every = np.zeros(1, np.uint64), np.full(1, top), None
         return every if condition.negated else (empty, empty, words)
     # Overflow is harmless: words ascend.
-    ends = np.flatnonzero(np.diff(words) != 1)
+    ends = (np.diff(words) != 1).nonzero()[0]
     lows, highs = words[np.append(0, ends + 1)], words[np.append(ends, len(words) - 1)]
     if not condition.negated:
         return lows, highs - lows, words

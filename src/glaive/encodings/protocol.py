@@ -116,9 +116,9 @@ class RowRuns:
         wanted, order = np.unique(rows, return_inverse=True)
         begins = np.ones(len(wanted), np.bool_)
         begins[1:] = np.diff(wanted) != 1
-        first = np.flatnonzero(begins)
+        first = begins.nonzero()[0]
         last = np.append(first[1:], len(wanted)) - 1
-        return cls(wanted, order, first, last, np.cumsum(begins) - 1)
+        return cls(wanted, order, first, last, begins.cumsum() - 1)
 
     def equal_rows(self, base: int, stride: int) -> list[ByteRange]:
         """Return bytes of the runs when every row has ``stride`` bytes, the first at ``base``."""
@@ -145,7 +145,7 @@ class RowRuns:
         ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
         """
         sizes = stops[self.last] - starts[self.first]
-        moves = (np.cumsum(sizes) - sizes) - starts[self.first]
+        moves = (sizes.cumsum() - sizes) - starts[self.first]
         return self._ranges(base + starts[self.first], sizes), moves[self.run]
 
     @staticmethod
@@ -388,7 +388,7 @@ class ValueEncoding(ABC):
         """
         from glaive.arrow.build import take_block
 
-        first = np.cumsum(chunks.counts) - chunks.counts
+        first = chunks.counts.cumsum() - chunks.counts
         return take_block(self.decode_mini(chunks), first[chunk] + index)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:

@@ -60,7 +60,7 @@ class BlobFiles:
         """
         count = len(values.sizes)
         numbers, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        ends = np.cumsum(values.sizes)
+        ends = values.sizes.cumsum()
         first = 0
         while first < count:
             before = int(ends[first - 1]) if first else 0
@@ -224,7 +224,7 @@ class BlobWriter:
         values = BlobValues.of(given, valid & has_data)
         fetched: dict[int, pa.Buffer] = {}
         table = _Table(rows)
-        external = np.flatnonzero(valid & has_uri)
+        external = (valid & has_uri).nonzero()[0]
         own = np.ones(rows, np.bool_)
         if len(external):
             own[external] = False
@@ -259,15 +259,15 @@ class BlobWriter:
         packed = here & ~alone & (sizes > limits.inline)
         table.size[here] = sizes[here]
         inline = here & ~alone & ~packed & (sizes > 0)
-        rows = np.flatnonzero(inline & is_given)
+        rows = (inline & is_given).nonzero()[0]
         table.position[rows] = values.take(rows).write(self._sink)
-        rows = np.flatnonzero(inline & ~is_given)
+        rows = (inline & ~is_given).nonzero()[0]
         written = self._sink.write_aligned([fetched[row] for row in rows.tolist()])
         table.position[rows] = [part.offset for part in written]
         table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
-        rows = np.flatnonzero(packed | alone)
+        rows = (packed | alone).nonzero()[0]
         joined = packed[rows] & is_given[rows]  # adjacent values are put at once
-        for part in np.split(rows, np.flatnonzero(~(joined[1:] & joined[:-1])) + 1):
+        for part in np.split(rows, (~(joined[1:] & joined[:-1])).nonzero()[0] + 1):
             if not len(part):
                 continue
             row = int(part[0])

@@ -207,7 +207,7 @@ class BlobValues:
     def joined(self) -> list[pa.Buffer]:
         """Return all values, back to back: one view for values that lie so in memory."""
         stops = self.starts + self.sizes
-        cuts = np.flatnonzero(self.starts[1:] != stops[:-1]) + 1
+        cuts = (self.starts[1:] != stops[:-1]).nonzero()[0] + 1
         bounds = np.concatenate(([0], cuts, [len(stops)]))
         begins, ends = self.starts[bounds[:-1]].tolist(), stops[bounds[1:] - 1].tolist()
         return [
@@ -220,14 +220,14 @@ class BlobValues:
         if not len(self.sizes):
             return self.sizes
         spaces = -(-self.sizes // ALIGNMENT) * ALIGNMENT
-        ends: Int64s = np.cumsum(spaces) + begin
+        ends: Int64s = spaces.cumsum() + begin
         sink.write(list(self._parts(spaces)))
         return ends - spaces
 
     def _parts(self, spaces: Int64s) -> Iterator[pa.Buffer]:
         """Yield large values as views; small ones between them are copied together."""
         large = self.sizes > _MAX_COPIED_BYTES
-        cuts = np.flatnonzero(large[1:] | large[:-1]) + 1
+        cuts = (large[1:] | large[:-1]).nonzero()[0] + 1
         bounds = [0, *cuts.tolist(), len(large)]
         for first, stop in pairwise(bounds):
             if large[first]:

@@ -107,8 +107,8 @@ class LegacyField(BoundField):
         if start == stop:
             return all_null(self.field.type, 0)
         batches = self._batches
-        first = int(np.searchsorted(batches, start, "right")) - 1
-        last = int(np.searchsorted(batches, stop))
+        first = int(batches.searchsorted(start, "right")) - 1
+        last = int(batches.searchsorted(stop))
         edges = batches[first : last + 1]
         page = np.arange(first, last)
         begins = np.maximum(edges[:-1], start)
@@ -125,7 +125,7 @@ class LegacyField(BoundField):
         if bounds.min_value.type != self.field.type or bounds.max_value.type != self.field.type:
             return super().prune(condition, start, stop)
         flags = np.concatenate(([False], may_pass(bounds, condition), [False]))
-        edges = np.flatnonzero(flags[1:] != flags[:-1])
+        edges = (flags[1:] != flags[:-1]).nonzero()[0]
         begins = np.maximum(self._batches[edges[::2]], start)
         ends = np.minimum(self._batches[edges[1::2]], stop)
         pairs = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -153,7 +153,7 @@ class LegacyField(BoundField):
                 f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows "
                 f"(in {self._where})"
             )
-        page = np.searchsorted(self._batches, rows, "right") - 1
+        page = self._batches.searchsorted(rows, "right") - 1
         return self._node.read(Spans(page, rows - self._batches[page], np.ones_like(rows)))
 
 
@@ -165,7 +165,7 @@ def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
     if pages is None:
         return _every(batches)
     sizes = np.diff(batches) * pages.bits // 8
-    gaps = np.flatnonzero(pages.positions[1:] != pages.positions[:-1] + sizes[:-1]) + 1
+    gaps = (pages.positions[1:] != pages.positions[:-1] + sizes[:-1]).nonzero()[0] + 1
     runs = np.concatenate((batches[:1], batches[gaps], batches[-1:]))
     # Runs of adjacent pages are views of the file.
     if rows * pages.bits // 8 >= _VIEW_BYTES * (len(runs) - 1):
@@ -176,7 +176,7 @@ def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
 def _every(batches: Int64s, step: int = _GROUP_ROWS) -> Int64s:
     """Return the starts of batches, about every ``step`` rows."""
     rows = np.arange(0, int(batches[-1]) + 1, step)
-    starts = batches[np.searchsorted(batches, rows)]
+    starts = batches[batches.searchsorted(rows)]
     return np.unique(np.concatenate((starts, batches[-1:])))
 
 

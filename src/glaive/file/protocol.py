@@ -384,7 +384,7 @@ def _pages(
     starts: Sequence[int], pages: Sequence[PageReader], rows: Int64s
 ) -> Iterator[tuple[PageReader, Int64s]]:
     """Yield the pages that contain some of the rows, with the positions of the rows in the page."""
-    cuts = np.searchsorted(rows, starts).tolist()
+    cuts = rows.searchsorted(starts).tolist()
     for at, page in enumerate(pages):
         if cuts[at] < cuts[at + 1]:
             yield page, rows[cuts[at] : cuts[at + 1]] - starts[at]
@@ -396,7 +396,7 @@ def _merged(ranges: MemoryRanges) -> MemoryRanges:
         return ranges
     ranges = ranges[np.argsort(ranges[:, 0])]
     ends = np.maximum.accumulate(ranges.sum(axis=1))
-    begins = np.flatnonzero(ranges[1:, 0] > ends[:-1] + _GAP) + 1
+    begins = (ranges[1:, 0] > ends[:-1] + _GAP).nonzero()[0] + 1
     first = np.concatenate(([0], begins))
     last = np.concatenate((begins - 1, [len(ranges) - 1]))
     starts = ranges[first, 0]

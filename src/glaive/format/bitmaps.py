@@ -167,6 +167,6 @@ def _false_positives(items: int, blocks: int) -> float:
         return 1.0
     max_count = int(mean + 12 * mean**0.5 + 32)
     counts = np.arange(max_count + 1)
-    logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
+    logs = np.concatenate((np.zeros(1), np.log(counts[1:]).cumsum()))
     chances = np.exp(counts * np.log(mean) - mean - logs)
     return float((chances * (1 - (1 - 1 / 32) ** counts) ** BLOCK_WORDS).sum())

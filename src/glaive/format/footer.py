@@ -334,7 +334,7 @@ class FileChecksums:
         counts = np.frombuffer(data, "<u4", count, at)
         at += 4 * count
         numbers = np.frombuffer(data[at : len(data) - _END.size], "<u8")
-        starts = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        starts = np.concatenate(([0], counts.cumsum(dtype=np.int64)))
         if len(numbers) - globals_ != int(starts[-1]):
             raise _damaged(f"{int(starts[-1])} of buffers", f"{len(numbers) - globals_}", where)
         return cls(metadata, numbers[:globals_], starts, numbers[globals_:])

@@ -468,7 +468,7 @@ class FragmentColumns:
         if not len(self._merged.deletion_file):
             return np.zeros(len(self), np.int64)
         deleted, rows = self._deleted_rows(), self.physical_rows
-        wrong = np.flatnonzero((deleted > rows) & (rows > 0))
+        wrong = ((deleted > rows) & (rows > 0)).nonzero()[0]
         if len(wrong) and self._all_rows:
             raise CorruptFileError(
                 f"deleted rows of fragment {self.ids[wrong[0]]}",
@@ -538,7 +538,7 @@ class FragmentColumns:
             parsed = (self._parse(table_pb2.DataFragment(), raw) for raw in fragments)
             totals = (sum(file.file_size_bytes for file in one.files) for one in parsed)
             return np.fromiter(totals, np.float64, len(fragments))
-        owner = np.cumsum(is_marker) - 1
+        owner = is_marker.cumsum() - 1
         # Floats: sums of the sizes that files claim may overflow integers.
         known = flat[~is_marker].astype(np.float64)
         return np.bincount(owner[~is_marker], known, len(fragments)).astype(np.float64)
@@ -643,7 +643,7 @@ class FragmentColumns:
         is_marker = flat == np.uint64(_MARK)
         if int(is_marker.sum()) != count:
             raise self._range_error()
-        owner = np.cumsum(is_marker) - 1
+        owner = is_marker.cumsum() - 1
         column = np.zeros(count, np.uint64)
         column[owner[~is_marker]] = flat[~is_marker]
         if len(column) and int(column.max()) >= 2**63:

@@ -80,7 +80,7 @@ class SegmentValues:
             return cls(_array(part))
         start = int(part.start)
         if form == "range_with_bitmap":
-            kept = np.flatnonzero(_bits(part.bitmap, int(part.end) - start))
+            kept = _bits(part.bitmap, int(part.end) - start).nonzero()[0]
             return cls(kept.astype(np.uint64) + np.uint64(start))
         return cls(None, start, _gaps(part, where) if form == "range_with_holes" else None)
 
@@ -89,7 +89,7 @@ class SegmentValues:
         if self._values is not None:
             return self._values[positions]
         if len(self._gaps):
-            positions = positions + np.searchsorted(self._gaps, positions, side="right")
+            positions = positions + self._gaps.searchsorted(positions, side="right")
         return positions.astype(np.uint64) + np.uint64(self._start)
 
     def between(self, first: int, stop: int) -> UInt64s:
@@ -97,24 +97,24 @@ class SegmentValues:
         if self._values is not None:
             return self._values[first:stop]
         values = np.arange(first, stop, dtype=np.uint64) + np.uint64(self._start)
-        low, high = np.searchsorted(self._gaps, (first, stop - 1), side="right").tolist()
+        low, high = self._gaps.searchsorted((first, stop - 1), side="right").tolist()
         if high:
             edges = np.concatenate(([first], self._gaps[low:high], [stop]))
-            values += np.repeat(np.arange(low, high + 1, dtype=np.uint64), np.diff(edges))
+            values += np.arange(low, high + 1, dtype=np.uint64).repeat(np.diff(edges))
         return values
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """Return the position of each value, which is within the bounds, and whether it exists."""
         if self._values is not None:
             order = np.argsort(self._values, kind="stable")
-            at = np.searchsorted(self._values, values, sorter=order)
+            at = self._values.searchsorted(values, sorter=order)
             positions: Int64s = order[np.minimum(at, len(order) - 1)]
             return positions, self._values[positions] == values
         offsets = (values - np.uint64(self._start)).astype(np.int64)
         if not len(self._gaps):
             return offsets, np.ones(len(values), np.bool_)
         missing = self._gaps + np.arange(len(self._gaps))
-        before = np.searchsorted(missing, offsets)
+        before = missing.searchsorted(offsets)
         exists = missing[np.minimum(before, len(missing) - 1)] != offsets
         return offsets - before, exists
 
@@ -274,7 +274,7 @@ class RowValues:
     def __init__(
         self, lengths: Sequence[int], base: UInt64s, step: int, other: Mapping[int, Part]
     ) -> None:
-        self._ends = np.cumsum(np.array(lengths, np.int64))
+        self._ends = np.array(lengths, np.int64).cumsum()
         self.rows = int(self._ends[-1]) if len(lengths) else 0
         # Value of row r in part i: base[i] + step * r, unless the part is in `other`.
         self._base, self._step, self._other = base, step, other
@@ -345,7 +345,7 @@ class RowValues:
     def _parts_at(self, offsets: NDArray[np.int64]) -> UInt64s:
         if len(self._ends) == 1:
             return self._other[0].at(offsets)
-        part = np.searchsorted(self._ends, offsets, side="right")
+        part = self._ends.searchsorted(offsets, side="right")
         values = self._base[part]
         if self._step:
             values = values + offsets.astype(np.uint64)
@@ -353,9 +353,9 @@ class RowValues:
             return values
         order = np.argsort(part, kind="stable")
         part = part[order]
-        edges = np.flatnonzero(part[1:] != part[:-1]) + 1
+        edges = (part[1:] != part[:-1]).nonzero()[0] + 1
         for group in np.split(order, edges):
-            at = int(np.searchsorted(self._ends, offsets[group[0]], side="right"))
+            at = int(self._ends.searchsorted(offsets[group[0]], side="right"))
             segment = self._other.get(at)
             if segment is not None:
                 first = int(self._ends[at - 1]) if at else 0
@@ -377,11 +377,11 @@ class RowValues:
         """Return the numbers of the physical rows from ``first`` up to before ``stop``."""
         if len(self._ends) == 1 and self._other:
             return self._other[0].between(first, stop)
-        begin, last = np.searchsorted(self._ends, (first, stop - 1), side="right").tolist()
+        begin, last = self._ends.searchsorted((first, stop - 1), side="right").tolist()
         span = slice(begin, last + 1)
         ends = np.minimum(self._ends[span], stop)
         lengths = np.diff(ends, prepend=first)
-        values: UInt64s = np.repeat(self._base[span], lengths)
+        values: UInt64s = self._base[span].repeat(lengths)
         if self._step:
             values += np.arange(first, stop, dtype=np.uint64)
         for at in self._other if len(self._other) <= last - begin else range(begin, last + 1):
@@ -438,7 +438,7 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
     if len(kept) == rows:
         return data
     ends = np.cumsum(lengths)
-    cuts = np.searchsorted(kept, np.concatenate([[0], ends]))
+    cuts = kept.searchsorted(np.concatenate([[0], ends]))
     chosen = []
     for segment, first, last, end, length in zip(
         segments, cuts[:-1].tolist(), cuts[1:].tolist(), ends.tolist(), lengths, strict=True
@@ -498,7 +498,7 @@ def version_runs(versions: NDArray[np.uint64]) -> list[tuple[int, int]]:
     """Return the rows and version of each run of one version per row."""
     if not len(versions):
         return []
-    starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])
+    starts = np.concatenate([[0], (versions[1:] != versions[:-1]).nonzero()[0] + 1])
     rows = np.diff(starts, append=len(versions)).tolist()
     return list(zip(rows, versions[starts].tolist(), strict=True))
 
@@ -545,7 +545,7 @@ def _encode(ids: NDArray[np.uint64]) -> table_pb2.U64Segment:
     present = np.zeros(size, bool)
     present[(ids - np.uint64(start)).astype(np.int64)] = True
     if holes <= bitmap:
-        missing = np.flatnonzero(~present).astype(np.uint64) + np.uint64(start)
+        missing = (~present).nonzero()[0].astype(np.uint64) + np.uint64(start)
         segment.range_with_holes.start, segment.range_with_holes.end = start, end
         segment.range_with_holes.holes.CopyFrom(_encode_array(missing))
     else:
@@ -638,8 +638,8 @@ class RowSegments:
 
         A few bytes can encode a thousand segments that all have a million of the ids.
         """
-        low = np.searchsorted(ids, self.start)
-        counts = np.maximum(np.searchsorted(ids, self.end) - low, 0)
+        low = ids.searchsorted(self.start)
+        counts = np.maximum(ids.searchsorted(self.end) - low, 0)
         total = int(counts.sum())
         if total > max(_MAX_CANDIDATES, _MAX_COPIES * len(ids)):
             raise CorruptFileError(
@@ -648,20 +648,20 @@ class RowSegments:
                 found=f"{total} candidate rows for {len(ids)} ids",
                 where=self.where,
             )
-        matched = np.flatnonzero(counts)
-        ends = np.cumsum(counts[matched])
+        matched = counts.nonzero()[0]
+        ends = counts[matched].cumsum()
         at = done = 0
         while at < len(matched):
-            stop = max(at + 1, int(np.searchsorted(ends, done + _ROWS_PER_STEP, side="right")))
+            stop = max(at + 1, int(ends.searchsorted(done + _ROWS_PER_STEP, side="right")))
             yield self._found(ids, matched[at:stop], low, counts)
             at, done = stop, int(ends[stop - 1])
 
     def _found(self, ids: UInt64s, matched: Int64s, low: Int64s, counts: Int64s) -> Found:
         """Return the rows with these ids in some segments."""
         counts = counts[matched]
-        segment = np.repeat(matched, counts)
-        starts = np.cumsum(counts) - counts
-        which = np.arange(len(segment)) - np.repeat(starts - low[matched], counts)
+        segment = matched.repeat(counts)
+        starts = counts.cumsum() - counts
+        which = np.arange(len(segment)) - (starts - low[matched]).repeat(counts)
         row = (ids[which] - self.start[segment]).astype(np.int64)
         keep: NDArray[np.bool_] | None = None
         spans = zip(matched.tolist(), counts.tolist(), starts.tolist(), strict=True)
@@ -711,7 +711,7 @@ def read_segments(
     first: list[int] = []
     other: dict[int, Any] = {}
     offset = len(ranges[0])
-    for position in np.flatnonzero(rest).tolist():
+    for position in rest.nonzero()[0].tolist():
         at = f"{where}, list position {position}"
         for low, high, row, segment in _segments(
             columns, position, int(rows[position]), at, column
@@ -764,10 +764,10 @@ def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
     # Tag and size of the segment, tag and size of the range.
     joined = b"".join(sequences) + b"\0\0\0\0"
     flat = np.frombuffer(joined, np.uint8)
-    at = np.cumsum(sizes) - sizes
+    at = sizes.cumsum() - sizes
     plain = (sizes >= 4) & (sizes < 128) & (flat[at] == 10) & (flat[at + 2] == 10)
     plain &= (flat[at + 1] == sizes - 2) & (flat[at + 3] == sizes - 4)
-    chosen = np.flatnonzero(plain)
+    chosen = plain.nonzero()[0]
     if len(chosen) < len(sequences):
         joined = b"".join(compress(sequences, plain.tolist()))
     try:

@@ -120,7 +120,7 @@ def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
 def check_within(part: str, starts: Int64s, sizes: Int64s, limit: int, where: object) -> None:
     """Raise ``CorruptFileError`` about ``part`` unless all ranges lie within ``[0, limit)``."""
     wrong = outside(starts, sizes, limit)
-    if wrong.any():
+    if np.count_nonzero(wrong):
         bad = int(wrong.argmax())
         raise CorruptFileError(
             part,
@@ -197,7 +197,7 @@ def check_offset_chunks(
     wrong = ((starts | sizes | counts) < 0) | (starts > data.size - sizes)
     # Shift sizes instead of multiplying counts, which may wrap. A width is a power of two.
     wrong |= counts > (sizes >> (width.bit_length() - 1)) - numbers
-    if wrong.any():
+    if np.count_nonzero(wrong):
         bad = int(wrong.argmax())
         raise CorruptFileError(
             f"variable-width values of chunk {bad}",

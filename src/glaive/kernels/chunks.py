@@ -158,7 +158,7 @@ def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: in
 
 def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
     """Return the entry where row number ``row`` (from 0) begins, or ``len(rep)``."""
-    starts = np.flatnonzero(rep == max_rep)
+    starts = (rep == max_rep).nonzero()[0]
     return int(starts[row]) if row < len(starts) else len(rep)
 
 
@@ -199,7 +199,7 @@ def assemble_chunks(
         raise CapacityError(f"chunks have buffers of up to {sizes.max()} bytes, more than they can")
     head = header_size(len(level_buffers), len(value_buffers), value_width)
     chunk_sizes = ((head + 7) & ~7) + ((sizes + 7) & ~7).sum(0, dtype=np.int64)
-    starts = np.cumsum(chunk_sizes) - chunk_sizes
+    starts = chunk_sizes.cumsum() - chunk_sizes
     out = allocate(int(chunk_sizes.sum()))
     # Copy the bytes up to the last level or value.
     sources = [np.ascontiguousarray(data) for data, _ in parts]

@@ -64,7 +64,7 @@ class DeletionMask:
     def numbers(self) -> Int64s:
         """The deleted rows, ascending."""
         if self._numbers is None:
-            self._numbers = np.flatnonzero(~self.mask())
+            self._numbers = (~self.mask()).nonzero()[0]
         return self._numbers
 
     def bits(self) -> tuple[UInt8s, int]:

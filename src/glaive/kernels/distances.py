@@ -486,7 +486,7 @@ def rescore_rows(
     total, several = len(found.key), len(limits)
     bounds = np.array([0, total])
     if several > 1:
-        bounds = np.searchsorted(found.query, np.arange(several + 1))
+        bounds = found.query.searchsorted(np.arange(several + 1))
     _check_rows(vectors, element, found, bounds, queries, metric, limits, count)
     capacity = min(count, total)
     if not total:
@@ -526,7 +526,7 @@ def rescore_rows(
         return FoundRows(query, distances[:size], key, fragment, row)
     sizes = places[3 * line : 3 * line + several]
     kept = (np.arange(capacity) < sizes[:, None]).reshape(-1)
-    query = np.repeat(np.arange(several, dtype=np.int32), sizes)
+    query = np.arange(several, dtype=np.int32).repeat(sizes)
     return FoundRows(
         query, distances[:line][kept], made[:line][kept], places[line : 2 * line][kept],
         places[2 * line : 3 * line][kept],

@@ -234,7 +234,7 @@ def space_ranges(
     out = allocate(total)
     target = as_array(out)
     target[:] = padding
-    source, places = as_array(data), np.cumsum(spaces) - spaces
+    source, places = as_array(data), spaces.cumsum() - spaces
     ranges = zip(places.tolist(), starts.tolist(), sizes.tolist(), strict=True)
     for at, start, size in ranges:
         target[at : at + size] = source[start : start + size]

@@ -147,7 +147,7 @@ class SymbolTable:
         singles[words[sizes == 1]] = entries[sizes == 1]
         unused = np.ones(256, np.bool_)
         unused[np.frombuffer(b"".join(self.symbols), np.uint8)] = False
-        stop = int(np.flatnonzero(unused).max(initial=-1))
+        stop = int(unused.nonzero()[0].max(initial=-1))
         if stop >= 0:
             # Zero bytes of output; the 4 marks the end of a value.
             singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
@@ -158,7 +158,7 @@ class SymbolTable:
         slots[0, slots_of(np.ones(1, np.uint64))] = 2
         slots[1] = 0
         # Backwards, because the last of several assignments to one slot counts.
-        long = np.flatnonzero(sizes > 2)[::-1]
+        long = (sizes > 2).nonzero()[0][::-1]
         used = slots_of(words[long])
         slots[0, used] = words[long]
         slots[1, used] = entries[long] | (64 - 8 * sizes[long]).astype(np.uint64) << np.uint64(32)
@@ -377,7 +377,7 @@ def decode_values(
     total = int(counts.sum())
     check_offsets(offsets, bits, data, total)
     ends = as_offsets(offsets, bits)[: total + 1].astype(np.int64)
-    stops = np.cumsum(counts)
+    stops = counts.cumsum()
     firsts = stops - counts
     floors, limits = ends[firsts], ends[stops]
     columns = [firsts * (bits // 8), np.zeros_like(firsts), floors, limits, counts]
@@ -395,7 +395,7 @@ def _decode(
     symbols = np.empty((len(tables), 2, 256), np.int64)  # words and lengths
     for into, table in zip(symbols, tables, strict=True):
         into[0], into[1] = table.words.view(np.int64), table.lengths
-    ends, total = np.cumsum(chunks), int(counts.sum())
+    ends, total = chunks.cumsum(), int(counts.sum())
     checkpoints = np.empty(_STREAM_BYTES // 2 + 8, np.uint32)
     planes = allocate(_PLANES)
     state = np.zeros(len(DecodeState._fields), np.int64)

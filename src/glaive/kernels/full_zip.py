@@ -256,7 +256,7 @@ def gather_ranges(
     check_within("byte ranges", starts, sizes, data.size, where)
     if rows is not None:
         check_apart("values", rows, sizes, data.size, where)
-    return _gather_strings(data, starts, np.cumsum(sizes), 64).data
+    return _gather_strings(data, starts, sizes.cumsum(), 64).data
 
 
 def zip_entries(
@@ -358,7 +358,7 @@ def _in_parts(
     entry_sizes = head_sizes.astype(np.int64)
     entry_sizes[valued] += sizes
     row_starts = np.empty(rows + 1, np.int64)
-    ends = np.cumsum(entry_sizes)
+    ends = entry_sizes.cumsum()
     row_starts[:rows] = (ends - entry_sizes)[words >> np.uint32(layout.bits_def) == layout.max_rep]
     row_starts[rows] = entry_sizes.sum()
     heads = np.zeros((len(words), layout.control + layout.prefix), np.uint8)
@@ -367,9 +367,7 @@ def _in_parts(
     packed = as_buffer(heads[np.arange(heads.shape[1]) < head_sizes[:, None]])
     parts: list[pa.Buffer] = []
     at = 0
-    ranges = zip(
-        np.cumsum(head_sizes)[valued].tolist(), starts.tolist(), sizes.tolist(), strict=True
-    )
+    ranges = zip(head_sizes.cumsum()[valued].tolist(), starts.tolist(), sizes.tolist(), strict=True)
     for end, start, size in ranges:
         parts += (packed.slice(at, end - at), values.slice(start, size))
         at = end

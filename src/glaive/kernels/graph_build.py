@@ -106,7 +106,7 @@ class GrowingGraph:
             raise ValueError(f"{neighbors} neighbours out of {candidates} candidates")
         self.nodes, self.levels = nodes, np.ascontiguousarray(levels)
         self.neighbors, self.candidates = neighbors, candidates
-        ends = np.cumsum(levels, dtype=np.int64)
+        ends = levels.cumsum(dtype=np.int64)
         self.upper_of = np.where(levels > 0, ends - levels, -1).astype(np.int32)
         self.lower = Lists.empty(len(nodes), 2 * neighbors)
         self.upper = Lists.empty(int(ends[-1]), neighbors)

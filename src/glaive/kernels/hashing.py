@@ -59,7 +59,7 @@ def hash_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, seed: int) -> UI
         A range leaves the data.
     """
     wrong = outside(starts, sizes, data.size)
-    if wrong.any():
+    if np.count_nonzero(wrong):
         bad = int(wrong.argmax())
         raise SchemaError(
             f"{sizes[bad]} bytes at {starts[bad]} to be hashed leave their {data.size} bytes"
@@ -189,13 +189,13 @@ def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int
         A range leaves ``data``: the offsets it comes from are damaged.
     """
     wrong = outside(starts, sizes, data.size)
-    if wrong.any():
+    if np.count_nonzero(wrong):
         bad = int(wrong.argmax())
         raise SchemaError(
             f"a string of {sizes[bad]} bytes at {starts[bad]} leaves its {data.size} bytes: "
             "validate the array with array.validate(full=True)"
         )
-    return _gather_strings(data, starts, np.cumsum(sizes), offset_bits)
+    return _gather_strings(data, starts, sizes.cumsum(), offset_bits)
 
 
 def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
@@ -458,7 +458,7 @@ class Inversion(NamedTuple):
 
     def position_starts(self) -> Int64s:
         """Return the start of each token's positions, and the end of the last."""
-        before = np.concatenate(([0], np.cumsum(self.frequencies, dtype=np.int64)))
+        before = np.concatenate(([0], self.frequencies.cumsum(dtype=np.int64)))
         starts: Int64s = before[self.starts]
         return starts
 
@@ -496,7 +496,7 @@ def invert_tokens(
     hashing_loops.count_documents(
         address(numbers), address(counts), len(counts), address(last), address(totals)
     )
-    starts = np.concatenate(([0], np.cumsum(totals))).astype(np.int64)
+    starts = np.concatenate(([0], totals.cumsum())).astype(np.int64)
     ends = starts[:-1].copy()
     last[:] = 0
     documents = np.empty(int(starts[-1]), np.uint32)
@@ -506,7 +506,7 @@ def invert_tokens(
     if positions is not None:
         positions, out = np.ascontiguousarray(positions), np.empty(len(numbers), np.uint32)
         sizes = np.bincount(numbers, minlength=distinct)
-        position_ends = (np.cumsum(sizes) - sizes).astype(np.int64)
+        position_ends = (sizes.cumsum() - sizes).astype(np.int64)
         places = [address(array) for array in (positions, position_ends, out)]
     hashing_loops.invert_tokens(
         numbers=address(numbers), counts=address(counts), documents=len(counts),

@@ -162,8 +162,8 @@ def cut_visible(definition: UInt16s, visible_max: int, counts: Int64s) -> Int64s
     definition = np.ascontiguousarray(definition, np.uint16)
     if counts.min(initial=1) < 1:
         raise ValueError(f"a chunk of {counts.min()} values")
-    visible = np.flatnonzero(definition <= visible_max)
-    places = np.cumsum(counts)
+    visible = (definition <= visible_max).nonzero()[0]
+    places = counts.cumsum()
     if len(counts) and not 0 < places[-1] <= len(visible):
         raise ValueError(f"{len(definition)} levels have too few values for {len(counts)} chunks")
     ends: Int64s = visible[places - 1] + 1
@@ -199,9 +199,9 @@ def count_starts(rep: UInt16s, cuts: Int64s, max_rep: int) -> tuple[Int64s, Int6
     if not ascend or (cuts[1:] < cuts[:-1]).any() or max_rep < 1:
         raise ValueError(f"cuts {cuts} of {len(rep)} entries, and the highest level {max_rep}")
     begin, end = cuts[:-1], cuts[1:]
-    places = np.flatnonzero(rep >= max_rep)
-    first = np.searchsorted(places, begin, "left")
-    stop = np.searchsorted(places, end, "left")
+    places = (rep >= max_rep).nonzero()[0]
+    first = places.searchsorted(begin, "left")
+    stop = places.searchsorted(end, "left")
     last = begin.copy()
     some = stop > first
     last[some] = places[stop[some] - 1]

@@ -86,8 +86,8 @@ def words_of(bits: int, lows: UInt64s, spans: UInt64s) -> UInt64s | None:
         return None
     steps = np.ones(total, np.uint64)
     steps[0] = lows[0]
-    steps[np.cumsum(sizes[:-1]).astype(np.int64)] = lows[1:] - lows[:-1] - spans[:-1]
-    masked: UInt64s = np.cumsum(steps) & np.uint64((1 << bits) - 1)
+    steps[sizes[:-1].cumsum().astype(np.int64)] = lows[1:] - lows[:-1] - spans[:-1]
+    masked: UInt64s = steps.cumsum() & np.uint64((1 << bits) - 1)
     return masked
 
 
@@ -114,7 +114,7 @@ def bitset_of(bits: int, lows: UInt64s, spans: UInt64s, words: UInt64s | None) -
         steps = np.zeros(size + 1, np.int8)
         steps[starts] = 1
         steps[starts + spans.astype(np.int64) + 1] -= 1
-        flags = np.cumsum(steps[:size], dtype=np.int8).view(np.bool_)
+        flags = steps[:size].cumsum(dtype=np.int8).view(np.bool_)
         return Bitset(np.packbits(flags, bitorder="little"), base, top)
     positions = words - np.uint64(base)
     positions &= full
@@ -180,7 +180,7 @@ class IntegerRanges:
             return np.zeros(len(words), np.bool_)
         words = words.astype(np.uint64)
         # Words before all ranges can only be in the last range, which may wrap around to 0.
-        at = np.searchsorted(self.lows, words, side="right") - 1
+        at = self.lows.searchsorted(words, side="right") - 1
         moved = (words - self.lows[at]) & np.uint64((1 << self.bits) - 1)
         passing: Flags = moved <= self.spans[at]
         return passing
@@ -190,7 +190,7 @@ def test_of_flags(bits: int, flags: Flags) -> IntegerRanges:
     """Return the test that passes the numbers of the set flags; higher numbers are damage."""
     padded = np.zeros(len(flags) + 2, np.int8)
     padded[1:-1] = flags
-    edges = np.flatnonzero(np.diff(padded))
+    edges = np.diff(padded).nonzero()[0]
     lows, stops = edges[::2].astype(np.uint64), edges[1::2].astype(np.uint64)
     table = None
     if len(lows) > _MAX_COMPARED_RANGES:

@@ -103,7 +103,7 @@ def unpack_blocks(
         bits, position = struct.unpack_from("<II" if width == 4 else "<QQ", data, start)
         if bits != offset_bits == bits & 255:
             later = _without_counts(data, starts, sizes, width)
-            starts = np.concatenate(([0], np.cumsum(sizes - 1)[:-1]))
+            starts = np.concatenate(([0], (sizes - 1).cumsum()[:-1]))
             return unpack_blocks(later, starts, sizes - 1, counts, offset_bits, where)
         if bits != offset_bits:
             raise _corrupt(i, "offset width", f"{offset_bits} bits", f"{bits} bits", where)
@@ -216,14 +216,14 @@ def take_variable(
             int(chunk[bad]), f"offsets of value {index[bad]}", rule, "other offsets", where
         )
     if n and ends[-1] > data.size:
-        rows = (np.cumsum(counts) - counts)[chunk] + index
+        rows = (counts.cumsum() - counts)[chunk] + index
         check_apart("values", rows, np.diff(ends, prepend=0), data.size, where)
     return _gather_strings(data, sources, ends, offset_bits)
 
 
 def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:
     ends = as_offsets(offsets, bits)
-    if int(ends[0]) < floor or int(ends[-1]) > limit or (ends[1:] < ends[:-1]).any():
+    if int(ends[0]) < floor or int(ends[-1]) > limit or np.count_nonzero(ends[1:] < ends[:-1]):
         raise _corrupt(
             0, "offsets", f"ascending, from {floor} to at most {limit}", "other offsets", where
         )

@@ -33,7 +33,7 @@ def block_sizes(starts: Int64s, block: int) -> Int64s:
     counts = -(-lengths // block)
     sizes = np.full(int(counts.sum()), block, np.int64)
     filled = counts > 0
-    sizes[np.cumsum(counts)[filled] - 1] -= (counts * block - lengths)[filled]
+    sizes[counts.cumsum()[filled] - 1] -= (counts * block - lengths)[filled]
     return sizes
 
 
@@ -125,7 +125,7 @@ def decode_positions(
         raise _corrupt(f"{blocks} blocks of positions for {len(frequencies)} documents", where)
     _check_offsets(data, offsets, where)
     begins = np.zeros(len(frequencies) + 1, np.int64)
-    np.cumsum(frequencies, out=begins[1:])
+    frequencies.cumsum(out=begins[1:])
     total = int(begins[-1])
     if total > len(data) * _GROUP:
         raise _corrupt(f"{total} positions in {len(data)} bytes", where)
@@ -420,7 +420,7 @@ def character_set(ranges: Int64s) -> UInt8s:
     change = np.zeros(CHARACTERS + 1, np.int8)
     change[ranges[:, 0]] += 1
     change[ranges[:, 1]] -= 1
-    return np.packbits(np.cumsum(change[:-1], dtype=np.int8).astype(np.bool_), bitorder="little")
+    return np.packbits(change[:-1].cumsum(dtype=np.int8).astype(np.bool_), bitorder="little")
 
 
 def find_tokens(strings: Strings, count: int, characters: UInt8s) -> TokenBounds:

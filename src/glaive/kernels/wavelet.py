@@ -144,14 +144,14 @@ class WaveletTree:
         used = (sizes + 63) >> 6
         if int(used.sum()) != len(words):
             raise ValueError(f"{len(words)} words of bits, where {int(used.sum())} are needed")
-        starts = np.cumsum(used) - used
+        starts = used.cumsum() - used
         blocks = used // _BLOCK_WORDS + 1
-        first_ranks = np.cumsum(blocks) - blocks
+        first_ranks = blocks.cumsum() - blocks
         table = np.column_stack((starts, first_ranks, children)).astype(np.int64)
         self._set("nodes", np.ascontiguousarray(table))
         ones = np.zeros(len(words) + 1, np.int64)
-        np.cumsum(np.bitwise_count(words), out=ones[1:])
-        node = np.repeat(np.arange(len(used)), blocks)
+        np.bitwise_count(words).cumsum(out=ones[1:])
+        node = np.arange(len(used)).repeat(blocks)
         word = (np.arange(len(node)) - first_ranks[node]) * _BLOCK_WORDS + starts[node]
         self._set("ranks", ones[word] - ones[starts[node]])
         right = np.zeros(len(children), np.int64)
@@ -160,7 +160,7 @@ class WaveletTree:
             np.add.at(right, above, present[symbol])
         stored = ones[starts + used] - ones[starts] - self._ones_after_end(used, starts)
         if bool((stored != right).any()):
-            at = int(np.flatnonzero(stored != right)[0])
+            at = int((stored != right).nonzero()[0][0])
             raise ValueError(f"{stored[at]} bits that are 1 in node {at}, not {right[at]}")
 
     def _set(self, name: str, value: Any) -> None:

@@ -285,7 +285,7 @@ class BlobHome:
         """Yield the references of rows with external values, from descriptions."""
         numbers = [as_numpy(filled(descriptions.field(at), 0)).tolist() for at in (1, 2, 3)]
         uris = self._uris(descriptions)
-        for row in np.flatnonzero(rows).tolist():
+        for row in rows.nonzero()[0].tolist():
             position, size, base_id = (column[row] for column in numbers)
             yield row, BlobReference(position, size, base_id, uris[row])
 
@@ -537,7 +537,7 @@ class LogicalColumn(BlobContentsColumn):
         valid = as_numpy(descriptions.is_valid())
         external = valid & (as_numpy(filled(descriptions.field(0), 0)) == EXTERNAL)
         buffers: list[pa.Buffer | None] = [None] * rows
-        selected = np.flatnonzero(~external)
+        selected = (~external).nonzero()[0]
         locations = home.locations(
             descriptions.take(number_array(selected)) if external.any() else descriptions
         )

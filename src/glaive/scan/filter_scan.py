@@ -399,7 +399,7 @@ class FoundRows:
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
         """Yield the id of each fragment and its rows."""
-        cuts = np.flatnonzero(np.diff(self.positions)) + 1
+        cuts = np.diff(self.positions).nonzero()[0] + 1
         ids = self.run.source.snapshot.manifest.fragment_ids
         for first, last in pairwise([0, *cuts.tolist(), len(self.rows)]):
             yield int(ids[self.positions[first]]), self.rows[first:last]
@@ -473,10 +473,10 @@ def _cut(
     found: FoundRows, covered: Flags, ranges: Sequence[FragmentRows]
 ) -> Iterator[FoundRows | FragmentWindows]:
     """Yield rows found, and ranges to be searched between them, in the order of the fragments."""
-    edges = [0, *(np.flatnonzero(np.diff(covered)) + 1).tolist(), len(covered)]
+    edges = [0, *(np.diff(covered).nonzero()[0] + 1).tolist(), len(covered)]
     for first, last in pairwise(edges):
         if covered[first]:
-            cuts = np.searchsorted(found.positions, (first, last)).tolist()
+            cuts = found.positions.searchsorted((first, last)).tolist()
             yield found.cut(*cuts)
         else:
             yield FragmentWindows([rows for rows in ranges if first <= rows.position < last])

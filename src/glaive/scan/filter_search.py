@@ -99,7 +99,7 @@ class RowSelection:
         if "rows" in self.__dict__:
             return self.rows - self.start if self.start else self.rows
         if self._flags is not None:
-            return np.flatnonzero(self._flags)
+            return self._flags.nonzero()[0]
         if self._bits is not None:
             return list_rows(self._bits, 0, self.span, 0)
         return np.arange(self.span, dtype=np.int64)
@@ -152,7 +152,7 @@ class RowSelection:
             few, many = (self, other) if self.count <= other.count else (other, self)
             if few.count == 0:
                 return few
-            at = np.minimum(np.searchsorted(many.rows, few.rows), many.count - 1)
+            at = np.minimum(many.rows.searchsorted(few.rows), many.count - 1)
             kept = np.compress(many.rows[at] == few.rows, few.rows)
             return RowSelection(self.start, self.stop, rows=kept)
         mine = np.frombuffer(self.bits, np.uint8)
@@ -172,7 +172,7 @@ class RowSelection:
             flags = np.ones(self.span, np.bool_)
             flags[deleted - self.start] = False
             return self.intersect(RowSelection(self.start, self.stop, flags=flags))
-        at = np.minimum(np.searchsorted(deleted, self.rows), len(deleted) - 1)
+        at = np.minimum(deleted.searchsorted(self.rows), len(deleted) - 1)
         rows = np.compress(deleted[at] != self.rows, self.rows)
         return RowSelection(self.start, self.stop, rows=rows)
 
@@ -629,7 +629,7 @@ class Search:
                 # Perhaps of an excluded row: an overflow, a division by 0.
                 if remaining is None:
                     raise
-                tested = np.flatnonzero(remaining)
+                tested = remaining.nonzero()[0]
                 flags = np.zeros(stop - start, np.bool_)
                 flags[tested] = self._flags(terms, self._take(bound, tested + start))
             if remaining is not None:
@@ -641,7 +641,7 @@ class Search:
     ) -> NDArray[np.bool_] | None:
         """Return which rows of a window are to be tested; ``None`` for all."""
         if rows is not None:
-            first, last = np.searchsorted(rows, (start, stop)).tolist()
+            first, last = rows.searchsorted((start, stop)).tolist()
             flags = np.zeros(stop - start, np.bool_)
             flags[rows[first:last] - start] = True
             return flags

@@ -78,7 +78,7 @@ class JoinedFragments:
         """Number of the first row of each fragment among all rows; -1 for other fragments."""
         self.rows = np.zeros(total, np.int64)
         """Physical rows of the fragment at each position."""
-        self.first_row[positions], self.rows[positions] = np.cumsum(counts) - counts, counts
+        self.first_row[positions], self.rows[positions] = counts.cumsum() - counts, counts
         present = [column for column in columns if column is not None]
         self._takes = ColumnTakes(present) if len(present) == len(columns) else None
         is_whole = all(bound.live is None for bound in fragments.values())
@@ -160,7 +160,7 @@ class JoinedFragments:
     def _take_unjoined(self, at: int, fragment: Int64s, row: Int64s, _numbers: Int64s) -> pa.Array:
         """Take a column that some fragments cannot join."""
         order = np.argsort(fragment, kind="stable")
-        cuts = np.flatnonzero(np.diff(fragment[order])) + 1
+        cuts = np.diff(fragment[order]).nonzero()[0] + 1
         parts = [
             self.fragments[int(fragment[some[0]])].columns[at].take(row[some])
             for some in np.split(order, cuts)

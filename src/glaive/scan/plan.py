@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from glaive.dataclass import NamedTuple, dataclass
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
@@ -101,7 +99,7 @@ def _between(
     counts = snapshot.live_counts
     if not isinstance(positions, range):
         counts = counts[list(positions)]
-    ends = np.cumsum(counts)
+    ends = counts.cumsum()
     total = ends.item(-1) if len(ends) else 0
     last = total if last is None else min(last, total)
     first = min(first, last)
@@ -133,7 +131,7 @@ def windows(
         yield RowRange(start, stop)
         return
     cuts = bound.cuts
-    inside = cuts[np.searchsorted(cuts, start, "right") : np.searchsorted(cuts, stop)].tolist()
+    inside = cuts[cuts.searchsorted(start, "right") : cuts.searchsorted(stop)].tolist()
     for cut in [*inside, stop]:
         if cut != stop and cut - start < max_rows // 4:
             continue
@@ -164,10 +162,10 @@ def page_end(bound: BoundFragment, start: int, stop: int) -> int:
     writers limit a page to some megabytes.
     """
     cuts = bound.unsized_cuts
-    few = int(np.searchsorted(cuts, start, "right")) + _WINDOW_PAGES - 1
+    few = int(cuts.searchsorted(start, "right")) + _WINDOW_PAGES - 1
     if few >= len(cuts) or stop <= cuts[few]:
         return stop
-    many = int(np.searchsorted(cuts, start + _SMALL_PAGE_ROWS, "right")) - 1
+    many = int(cuts.searchsorted(start + _SMALL_PAGE_ROWS, "right")) - 1
     return min(stop, int(cuts[max(few, many)]))
 
 

@@ -86,13 +86,13 @@ class LiveRows:
 
     def is_deleted(self, rows: Int64s) -> Flags:
         """Return which physical rows are deleted; rows may repeat, in any order."""
-        at = np.searchsorted(self._runs[0], rows, side="right")
+        at = self._runs[0].searchsorted(rows, side="right")
         within: Flags = rows < self._stops_before(at)
         return within
 
     def deleted_before(self, rows: Int64s) -> Int64s:
         """Count the deleted rows before each of some physical rows."""
-        at = np.searchsorted(self._runs[0], rows)
+        at = self._runs[0].searchsorted(rows)
         from_row = np.maximum(self._stops_before(at) - rows, 0)  # of its run, from the row on
         before: Int64s = self._runs[1][at] - from_row
         return before
@@ -119,7 +119,7 @@ class LiveRows:
 
     def physical(self, live: Int64s) -> Int64s:
         """Map numbers of live rows, 0 ≤ live < count, to physical rows."""
-        at = np.searchsorted(self._runs[2][1:], live, side="right")
+        at = self._runs[2][1:].searchsorted(live, side="right")
         rows: Int64s = live + self._runs[1][at]
         return rows
 
@@ -211,11 +211,11 @@ def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         ends = as_numpy(array.offsets)
         at = mask.numbers - mask.base
-        gone = np.flatnonzero(ends[at + 1] > ends[at])
+        gone = (ends[at + 1] > ends[at]).nonzero()[0]
         low, high = int(ends[0]), int(ends[-1])
         items = _listed(ends[at[gone]].astype(np.int64), ends[at[gone] + 1].astype(np.int64))
         offsets = np.zeros(mask.live + 1, ends.dtype)
-        np.cumsum(np.diff(ends)[mask.mask()], out=offsets[1:])
+        np.diff(ends)[mask.mask()].cumsum(out=offsets[1:])
         item_mask = DeletionMask(items, low, high - low)
         child: Any = without_deleted(array.values.slice(low, high - low), item_mask)
         kept: list[Any] = [bitmap, pa.py_buffer(offsets.data)]
@@ -503,7 +503,7 @@ class Snapshot:
         deleted = manifest.deleted_rows
         if len(deleted) and int(deleted.min()) < 0:  # old datasets: only the file has it
             deleted = deleted.copy()
-            for position in np.flatnonzero(deleted < 0).tolist():
+            for position in (deleted < 0).nonzero()[0].tolist():
                 live = self.live_rows(manifest.fragment(position))
                 deleted[position] = 0 if live is None else live.rows - live.count
         return manifest.physical_rows - deleted
@@ -513,7 +513,7 @@ class Snapshot:
         """Live rows before each fragment, and their total as the last entry."""
         counts = self.live_counts
         starts = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=starts[1:])
+        counts.cumsum(out=starts[1:])
         # A sum beyond 2^63 wraps to a negative number.
         if len(counts) and (int(counts.min()) < 0 or bool((starts[1:] < starts[:-1]).any())):
             raise CorruptFileError(

@@ -73,7 +73,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
         arrays = joined.take_numbers(wanted, meter or UNREAD_METER)
         if arrays is not None:
             return pa.Table.from_arrays(arrays, schema=source.schema)
-    fragment = np.searchsorted(starts, wanted, side="right") - 1
+    fragment = starts.searchsorted(wanted, side="right") - 1
     rows = _physical(source.snapshot, fragment, wanted - starts[fragment])
     return take_physical(source, fragment, rows, meter=meter)
 
@@ -162,7 +162,7 @@ def take_physical(
     remaining = np.ones(len(rows), np.bool_)
     for numbers, _ in small:
         remaining[numbers] = False
-    numbers = np.flatnonzero(remaining)
+    numbers = remaining.nonzero()[0]
     numbers = numbers[np.argsort(fragments[numbers], kind="stable")]
     order, chunks = [numbers for numbers, _ in small], [arrays for _, arrays in small]
     if len(numbers):
@@ -177,7 +177,7 @@ def _by_fragment(
     source: BoundProjection, fragments: Int64s, rows: Int64s, *, deleted: bool
 ) -> Iterable[_Chunk]:
     """Take rows of one fragment after the other."""
-    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    cuts = np.diff(fragments).nonzero()[0] + 1
     firsts = [0, *cuts.tolist()]
     jobs = list(zip(fragments[firsts].tolist(), np.split(rows, cuts), strict=True))
 
@@ -248,7 +248,7 @@ class RowLocations:
     def by_fragment(self) -> list[tuple[int, Int64s]]:
         """Return each fragment with the indices of its rows in this order."""
         positions = ascending(self.fragment).tolist()
-        return [(position, np.flatnonzero(self.fragment == position)) for position in positions]
+        return [(position, (self.fragment == position).nonzero()[0]) for position in positions]
 
 
 def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
@@ -273,7 +273,7 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     if kind == "indices":
         if len(wanted):
             check_range(int(wanted.min()), int(wanted.max()), starts)
-        fragment = np.searchsorted(starts, wanted, side="right") - 1
+        fragment = starts.searchsorted(wanted, side="right") - 1
         row = _physical(snapshot, fragment, wanted - starts[fragment])
     elif kind == "ids" and manifest.uses(Feature.STABLE_ROW_IDS):
         fragment, row = locate_ids(snapshot, wanted, deleted=False)
@@ -343,7 +343,7 @@ def _locate_addresses(
 ) -> tuple[Int64s, Int64s]:
     """Return fragment and row of addresses; fragment -1 for deleted rows."""
     fragment, row = snapshot.positions_by_id(wanted >> 32), wanted & 0xFFFFFFFF
-    known = np.flatnonzero(fragment >= 0)
+    known = (fragment >= 0).nonzero()[0]
     physical = snapshot.manifest.physical_rows
     for at in known[row[known] >= physical[fragment[known]]][:1]:
         reason = f"its fragment has {physical[fragment[at]]} rows"

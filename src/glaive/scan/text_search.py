@@ -225,9 +225,9 @@ def _inside(rows: _PartitionRows, among: RowSet) -> UInt8s:
         return among.contains(rows.addresses).astype(np.uint8)
     # Each range of rows is a range of documents.
     change = np.zeros(len(rows.addresses) + 1, np.int64)
-    np.add.at(change, np.searchsorted(rows.addresses, among.starts), 1)
-    np.add.at(change, np.searchsorted(rows.addresses, among.stops), -1)
-    return np.cumsum(change[:-1]).astype(np.uint8)
+    np.add.at(change, rows.addresses.searchsorted(among.starts), 1)
+    np.add.at(change, rows.addresses.searchsorted(among.stops), -1)
+    return change[:-1].cumsum().astype(np.uint8)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -348,7 +348,7 @@ class CombinedColumn:
         """Count the tokens of some rows, which are ascending."""
         lengths = np.zeros(len(rows), np.int64)
         for part in self.parts:
-            place = np.minimum(np.searchsorted(rows, part.rows), max(0, len(rows) - 1))
+            place = np.minimum(rows.searchsorted(part.rows), max(0, len(rows) - 1))
             here = rows[place] == part.rows if len(rows) else np.zeros(0, np.bool_)
             if part.allowed is not None and len(rows):
                 here &= part.allowed > 0
@@ -394,7 +394,7 @@ def _weighted(
     """Return how often each row has a token, with the weights of the columns."""
     often = np.zeros(len(rows), np.float64)
     for column, (having, frequencies) in zip(columns, found, strict=True):
-        often[np.searchsorted(rows, having)] += column.weight * frequencies
+        often[rows.searchsorted(having)] += column.weight * frequencies
     return often.astype(np.float32)
 
 
@@ -756,7 +756,7 @@ def _dropped(found: Hits, excluded: Sequence[RowNumbers]) -> Hits:
 def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
     """Return positions of wanted rows among ``rows``, which usually ascend, and which exist."""
     order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows)
-    at = np.minimum(np.searchsorted(rows, wanted, sorter=order), max(0, len(rows) - 1))
+    at = np.minimum(rows.searchsorted(wanted, sorter=order), max(0, len(rows) - 1))
     at = at if order is None else order[at]
     return at, (rows[at] == wanted) if len(rows) else np.zeros(len(wanted), np.bool_)
 

@@ -51,7 +51,7 @@ class LevelReader:
         self._put(leaf, self._flat(data, headers, counts)[position])
 
     def _flat(self, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s) -> Levels:
-        if (headers.levels != counts).any():
+        if np.count_nonzero(headers.levels != counts):
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
         return self.decode(self._layout.definition, data, headers, 0)
@@ -184,8 +184,8 @@ class Items(NamedTuple):
         block = encoding.decode_blocks(data, starts, sizes, counts, where)
         if len(counts) == 1:
             return cls(block, total)
-        bases = np.cumsum(counts) - counts
-        of_chunk = np.repeat(number, chunks)
+        bases = counts.cumsum() - counts
+        of_chunk = number.repeat(chunks)
         return cls(block, total, bases[of_chunk], counts[of_chunk])
 
     def of(self, ids: slice | Int64s) -> Items:
@@ -298,8 +298,8 @@ class ChunkReader:
             np.add(indices, items.bases.astype(moved.dtype), out=moved)
         else:
             # Neighbouring chunks share a dictionary: as many steps as there are pages.
-            firsts = np.flatnonzero(np.diff(items.bases, prepend=-1))
-            values = np.append(0, np.cumsum(counts))
+            firsts = np.diff(items.bases, prepend=-1).nonzero()[0]
+            values = np.append(0, counts.cumsum())
             ends = np.append(values[firsts[1:]], values[-1]).tolist()
             for begin, end, base, limit in zip(
                 values[firsts].tolist(),

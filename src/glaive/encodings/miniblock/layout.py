@@ -119,7 +119,7 @@ class ChunkTable:
         if isinstance(ids, slice):
             first, last = np.array([ids.start]), np.array([ids.stop])
         else:
-            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+            breaks = (np.diff(ids) != 1).nonzero()[0] + 1
             first = ids[np.concatenate(([0], breaks))]
             last = ids[np.concatenate((breaks - 1, [-1]))] + 1
         begin, end = self.offsets[first], self.offsets[last]
@@ -158,7 +158,7 @@ class ChunkTable:
         """
         chunks = pages.word_sizes // word_bytes
         good = (chunks > 0) & (chunks * word_bytes == pages.word_sizes)
-        if not good.all():
+        if np.count_nonzero(good) < len(good):
             at = int(np.argmin(good))
             expected, found = "at least one chunk", "none"
             if pages.word_sizes[at]:

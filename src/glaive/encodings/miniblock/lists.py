@@ -158,7 +158,7 @@ class ListReader:
         if (headers.levels < np.maximum(counts, 1)).any():
             at = int(np.argmax(headers.levels < np.maximum(counts, 1)))
             raise self._levels.uneven(int(headers.levels[at]), int(counts[at]))
-        ends = np.cumsum(headers.levels)
+        ends = headers.levels.cumsum()
         firsts = ends - headers.levels
         self._check_room(int(ends[-1]), table, ids)
         rep = self._levels.decode(self._layout.rep, data, headers, 0)
@@ -166,7 +166,7 @@ class ListReader:
         if self._layout.definition is not None:
             definition = self._levels.decode(self._layout.definition, data, headers, 1)
         check_levels(rep, definition, self._layout.limits, self._where)
-        begins = np.flatnonzero(rep == self._layout.limits.max_rep)
+        begins = (rep == self._layout.limits.max_rep).nonzero()[0]
         found_rows = begins.searchsorted(ends) - begins.searchsorted(firsts)
         enters = rep[firsts] != self._layout.limits.max_rep
         if (found_rows != row_counts).any() or (enters != chunk_enters).any():
@@ -178,7 +178,7 @@ class ListReader:
             )
         seen = ends
         if definition is not None:
-            seen = np.append(0, np.cumsum(definition <= self._layout.limits.visible_def))[ends]
+            seen = np.append(0, (definition <= self._layout.limits.visible_def).cumsum())[ends]
         if (np.diff(seen, prepend=0) != counts).any():
             raise CorruptFileError(
                 "definition levels",
@@ -273,7 +273,7 @@ class ListReader:
         before, _ = _rows_of(index, ids)
         number = rows - index.starts[ids[located.begin]] + before[located.begin]
         chunks = self._decode(data, starts, table, ids)
-        begins = np.flatnonzero(chunks.rep == self._layout.limits.max_rep)
+        begins = (chunks.rep == self._layout.limits.max_rep).nonzero()[0]
         begin = begins[number]
         # A row ends where the next one starts, or with its last chunk. The chunk that comes next
         # here may lie further on in the page.
@@ -283,7 +283,7 @@ class ListReader:
         first = begin
         if chunks.definition is not None:
             is_visible = chunks.definition <= self._layout.limits.visible_def
-            first = np.flatnonzero(is_visible).searchsorted(begin)
+            first = is_visible.nonzero()[0].searchsorted(begin)
         if order is not None:
             back = inverse_permutation(order)
             begin, sizes, first = begin[back], sizes[back], first[back]
@@ -291,9 +291,9 @@ class ListReader:
         definition = None
         if chunks.definition is not None:
             definition = chunks.definition[entries]
-            shown = np.add.reduceat(is_visible[entries], np.cumsum(sizes) - sizes, dtype=np.int64)
+            shown = np.add.reduceat(is_visible[entries], sizes.cumsum() - sizes, dtype=np.int64)
         values = spread(first, shown)
-        firsts = np.append(0, np.cumsum(table.counts[ids]))
+        firsts = np.append(0, table.counts[ids].cumsum())
         slots = firsts[1:].searchsorted(values, "right")
         rep, places = chunks.rep[entries], values - firsts[slots]
         return RowPick(len(rep), ids, slots, places, chunks.pieces, rep, definition)
@@ -310,5 +310,5 @@ def _rows_of(index: RowIndex, ids: slice | Int64s) -> tuple[Int64s, Flags]:
     if isinstance(ids, slice):
         return index.starts[ids.start : ids.stop + 1], index.enters[ids]
     starts = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(index.starts[ids + 1] - index.starts[ids], out=starts[1:])
+    (index.starts[ids + 1] - index.starts[ids]).cumsum(out=starts[1:])
     return starts, index.enters[ids]

@@ -202,7 +202,7 @@ def _cut_levels(
 ) -> Int64s:
     """Return the entries at which chunks of so many values begin, and the number of all entries."""
     cuts = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=cuts[1:])
+    values.cumsum(out=cuts[1:])
     if definition is not None:
         cuts[1:-1] = cut_visible(definition, visible_def, values[:-1])
     cuts[-1] = len(rep)

@@ -195,7 +195,7 @@ def value_ranges(
             found=f"{sizes[at]} bytes at {positions[at]}",
             where=where,
         )
-    filled = np.flatnonzero(sizes)
+    filled = sizes.nonzero()[0]
     ranges = np.stack((positions[filled], sizes[filled]), axis=1)
     numbers = filled if rows is None else rows[filled]
     check_apart("blobs", numbers, ranges[:, 1].astype(np.int64), end, where)

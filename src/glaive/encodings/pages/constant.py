@@ -248,7 +248,7 @@ class ConstantPage(PageReader):
         elif rep is None:
             found = "no repetition levels"
         else:
-            starts = np.flatnonzero(rep == self.limits.max_rep)
+            starts = (rep == self.limits.max_rep).nonzero()[0]
             if len(starts) == self.rows and (not self.rows or starts[0] == 0):
                 return np.append(starts, len(rep))
             found = f"levels of {len(starts)} rows"
@@ -298,7 +298,7 @@ class ConstantRun(ConstantPage):
 
     def __init__(self, parts: PageParts[ConstantPage]) -> None:
         self._parts, self._counts = parts, parts.each(lambda page: page.rows)
-        first, ends = parts.pages[0], np.cumsum(self._counts)
+        first, ends = parts.pages[0], self._counts.cumsum()
         self.cuts = ends[:-1][np.diff((ends - 1) // _MAX_ENTRIES) > 0].tolist()
         page = PageBytes((), [parts.data], int(ends[-1]), parts.where)
         levels = (first.rep[0], 0), (first.definition[0], 0)
@@ -325,8 +325,8 @@ class ConstantRun(ConstantPage):
             definition, of_definition = self._levels("definition", -1, lambda page: page.definition)
             entries = entries if rep is None else of_rep
         check_levels(rep, definition, self.limits, where)
-        starts, first = self._row_starts(rep, definition), np.cumsum(entries) - entries
-        begins = first if starts is None else starts[np.cumsum(self._counts) - self._counts]
+        starts, first = self._row_starts(rep, definition), entries.cumsum() - entries
+        begins = first if starts is None else starts[self._counts.cumsum() - self._counts]
         aligned = definition is None or np.array_equal(of_definition, entries)
         if not aligned or not np.array_equal(begins, first):
             raise CorruptFileError(
@@ -337,7 +337,7 @@ class ConstantRun(ConstantPage):
             )
         scalar = self._scalars()
         number = parts.which if self.inline is not None else np.arange(len(entries))
-        value_of = None if scalar is None else np.repeat(number, entries)
+        value_of = None if scalar is None else number.repeat(entries)
         arrays = [one for one in (rep, definition, starts, value_of) if one is not None]
         size, stored = sum(one.nbytes for one in arrays), int(parts.sizes.sum())
         loaded = _Loaded(scalar, rep, definition, starts, value_of)

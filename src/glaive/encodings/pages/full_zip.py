@@ -92,7 +92,7 @@ class PlainRun(PageReader):
         parts: PageParts[PageReader],
     ) -> None:
         self._width, self._values, self._layers, self._parts = width, values, layers, parts
-        self._ends = np.cumsum(parts.each(lambda page: page.rows))
+        self._ends = parts.each(lambda page: page.rows).cumsum()
         self.rows = int(self._ends[-1])
 
     def read(self, start: int, stop: int) -> Leaf:

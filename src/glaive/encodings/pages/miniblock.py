@@ -397,7 +397,7 @@ class MiniBlockReader(PageReader):
             return then(chunks, table.offsets[:-1][ids])
         ranges = table.ranges_of(ids, self.page.ranges[1].offset)
         sizes = table.sizes[ids]
-        starts = np.cumsum(sizes) - sizes
+        starts = sizes.cumsum() - sizes
 
         def resume(buffers: list[pa.Buffer]) -> Leaf:
             data = buffers[0] if len(buffers) == 1 else pa.py_buffer(b"".join(buffers))
@@ -517,7 +517,7 @@ class MiniBlockReader(PageReader):
         values = small.chunks.pick(data, pieces, counts, items, slot, index)
         leaf = Leaf(values, len(slot), len(slot), self.layout.layers)
         if self.layout.definition is not None:
-            position = (np.cumsum(counts) - counts)[slot] + index
+            position = (counts.cumsum() - counts)[slot] + index
             small.levels.pick_flat(leaf, data, headers, counts, position)
         return leaf
 
@@ -585,8 +585,8 @@ class PageRun(MiniBlockReader):
         data, rows = parts.data, int(self._rows.sum())
         page = PageBytes((), [data, data], rows, parts.where)
         super().__init__(_layout(parts), page, int(self._entries.sum()), int(self._items.sum()))
-        pieces = (np.cumsum(self._entries) - 1) // PIECE_VALUES
-        self.cuts = np.cumsum(self._rows)[:-1][np.diff(pieces) > 0].tolist()
+        pieces = (self._entries.cumsum() - 1) // PIECE_VALUES
+        self.cuts = self._rows.cumsum()[:-1][np.diff(pieces) > 0].tolist()
 
     @property
     def pages(self) -> Sequence[MiniBlockReader]:

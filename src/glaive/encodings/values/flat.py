@@ -133,8 +133,8 @@ class Flat(ValueEncoding):
         if self.bits == 1 and len(counts) > 1:
             flags = np.unpackbits(values, count=int(counts.sum()), bitorder="little")
             padded = np.zeros((int(sizes.sum()), 8), np.uint8)
-            within = np.arange(len(flags)) - np.repeat(np.cumsum(counts) - counts, counts)
-            at = np.repeat((np.cumsum(sizes) - sizes) * 8, counts) + within
+            within = np.arange(len(flags)) - (counts.cumsum() - counts).repeat(counts)
+            at = ((sizes.cumsum() - sizes) * 8).repeat(counts) + within
             padded.reshape(-1)[at] = flags
             values = np.packbits(padded, bitorder="little")
         return EncodedBlocks(values[: int(sizes.sum())], sizes)
@@ -151,7 +151,7 @@ class Flat(ValueEncoding):
         # First limit the count to what the bytes can hold: products might wrap around.
         capacity = 8 * sizes // max(self.bits, 1)  # pages have only values with bits
         wrong = (counts > capacity) | (sizes != (counts * self.bits + 7) // 8)
-        if wrong.any():
+        if np.count_nonzero(wrong):
             i = int(np.argmax(wrong))
             count = int(counts[i])
             raise CorruptFileError(
@@ -171,7 +171,7 @@ class Flat(ValueEncoding):
         uneven = self.bits == 1 and bool((counts[:-1] % 8 != 0).any())
         if uneven:
             values = join_bits(data, starts, counts, where)
-        elif bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
+        elif not np.count_nonzero(starts[1:] != starts[:-1] + sizes[:-1]):
             values = data.slice(int(starts[0]), (total * self.bits + 7) // 8)
         else:
             values = gather_ranges(data, starts, sizes, where)
@@ -241,7 +241,7 @@ class ByteStreamSplit(ValueEncoding):
     def _check_sizes(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
         width = self.bits // 8
         wrong = sizes != counts * width
-        if wrong.any():
+        if np.count_nonzero(wrong):
             i = int(np.argmax(wrong))
             raise CorruptFileError(
                 "byte streams of a chunk",

@@ -120,7 +120,7 @@ class General(ValueEncoding):
             parts.append(gather_ranges(chunks.data, starts, further, where))
         all_starts, at = [], 0
         for part, each in zip(parts, all_sizes, strict=True):
-            all_starts.append(at + np.cumsum(each) - each)
+            all_starts.append(at + each.cumsum() - each)
             at += part.size
         data = join_buffers(parts)
         return MiniChunks(data, tuple(all_starts), all_sizes, chunks.counts, where)
@@ -135,9 +135,7 @@ class General(ValueEncoding):
         if self.scheme == "zstd" and _has_offsets(self.values):
             data, packed = compress_strings(self.level, values, sizes, 4 * (inner.counts + 1))
         else:
-            data, packed = compress(
-                self.scheme, self.level, values, np.cumsum(sizes) - sizes, sizes
-            )
+            data, packed = compress(self.scheme, self.level, values, sizes.cumsum() - sizes, sizes)
         return EncodedChunks(
             (as_array(data), *inner.buffers[1:]), (packed, *inner.sizes[1:]), inner.counts
         )
@@ -147,7 +145,7 @@ class General(ValueEncoding):
     ) -> Block:
         """Decompress every buffer, then decode them at once."""
         inner, inner_sizes = decompress(self.scheme, data, starts, sizes, where)
-        inner_starts = np.cumsum(inner_sizes) - inner_sizes
+        inner_starts = inner_sizes.cumsum() - inner_sizes
         return self.values.decode_blocks(inner, inner_starts, inner_sizes, counts, where)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
@@ -156,7 +154,7 @@ class General(ValueEncoding):
 
     def compressed_blocks(self, inner: EncodedBlocks) -> EncodedBlocks:
         """Compress every buffer of encoded values."""
-        starts = np.cumsum(inner.sizes) - inner.sizes
+        starts = inner.sizes.cumsum() - inner.sizes
         data, sizes = compress(
             self.scheme, self.level, pa.py_buffer(inner.data.data), starts, inner.sizes
         )

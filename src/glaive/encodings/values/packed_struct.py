@@ -232,7 +232,7 @@ class VariablePackedStruct(ValueEncoding):
             )
         offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
         offsets = offsets.astype(np.int64)
-        filled = np.flatnonzero(offsets[1:] > offsets[:-1])
+        filled = (offsets[1:] > offsets[:-1]).nonzero()[0]
         all_filled = len(filled) == block.count
         starts, stops = offsets[:-1], offsets[1:]
         if not all_filled:

@@ -182,12 +182,12 @@ class NestedRuns(ValueEncoding):
             check_decoded(_RUN_BYTES * int(runs.sum()), stored, where)
             words = _decode(parts[0], runs, "values of runs", where)
             repeats = _decode(parts[1], runs, "lengths of runs", where).astype(np.int64)
-            sums = np.append(0, np.cumsum(repeats))
-            ends = np.cumsum(runs)
+            sums = np.append(0, repeats.cumsum())
+            ends = runs.cumsum()
             wrong = sums[ends] - sums[ends - runs] != counts
             if not wrong.any():
                 bits = parts[0].bits
-                expanded = np.repeat(words, repeats)
+                expanded = words.repeat(repeats)
                 return FixedWidth(as_buffer(expanded), bits, len(expanded))
         at = int(np.argmax(wrong))
         raise CorruptFileError(
@@ -254,7 +254,7 @@ def cut_runs(fixed: FixedWidth) -> EncodedChunks:
 
 def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:
     """Return the value and the length of each run of equal numbers."""
-    first = np.flatnonzero(np.concatenate(([True], words[1:] != words[:-1])))[: len(words)]
+    first = np.concatenate(([True], words[1:] != words[:-1])).nonzero()[0][: len(words)]
     return words[first], np.diff(first, append=len(words)).astype(np.uint64)
 
 
@@ -272,11 +272,11 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
             wanted = np.array([runs], np.int64)
             block = lengths.decode_blocks(pa.py_buffer(b""), none, none, wanted, where)
             numbers = numbers_of(block, lengths.number_bits or 0, runs, "lengths of runs", where)
-            ends = np.cumsum(numbers.astype(np.int64))
+            ends = numbers.astype(np.int64).cumsum()
             if runs == count or ends[-1] >= count:
                 break
             runs = min(4 * runs, count)
-        run_counts[count] = min(int(np.searchsorted(ends, count)) + 1, runs)
+        run_counts[count] = min(int(ends.searchsorted(count)) + 1, runs)
     return np.array([run_counts[count] for count in counts.tolist()], np.int64)
 
 
@@ -309,7 +309,7 @@ def _part(
     bits = encoding.number_bits or 0
     if isinstance(encoding, General):
         data, sizes = decompress(encoding.scheme, data, starts, sizes, where)
-        starts = np.cumsum(sizes) - sizes
+        starts = sizes.cumsum() - sizes
         encoding = encoding.values
     # The decoder checks the exact size, so a remainder is refused there.
     runs = sizes // (bits // 8) if isinstance(encoding, Flat) else None
@@ -402,7 +402,7 @@ class RunLength(ValueEncoding):
         parts = as_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
         # Header, values and lengths of each block in turn, from the three arrays.
         sizes = np.stack([np.full(len(pairs), HEADER_BYTES), heads, pairs], axis=1)
-        ends = np.cumsum(sizes, axis=0)
+        ends = sizes.cumsum(axis=0)
         bases = np.array([0, len(pairs) * HEADER_BYTES, len(pairs) * HEADER_BYTES + len(values)])
         starts = ends - sizes + bases
         data = gather_ranges(parts, starts.reshape(-1), sizes.reshape(-1), "run-length blocks")

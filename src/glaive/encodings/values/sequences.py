@@ -199,7 +199,7 @@ class Range(ValueEncoding):
         dtype = np.dtype(f"<u{self.bits // 8}")
         numbers = np.arange(total, dtype=np.uint64)
         if len(counts) > 1:
-            numbers -= np.repeat(np.cumsum(counts) - counts, counts).astype(np.uint64)
+            numbers -= (counts.cumsum() - counts).repeat(counts).astype(np.uint64)
         numbers *= np.uint64(self.step)
         numbers += np.uint64(self.start)
         return FixedWidth(as_buffer(numbers.astype(dtype, copy=False)), self.bits, total)
@@ -273,16 +273,16 @@ class Delta(ValueEncoding):
             block = self.deltas.decode_blocks(data, starts, sizes, inner, where)
             deltas = numbers_of(block, self.bits, steps, "deltas", where)
             if len(counts) == 1:
-                np.cumsum(deltas, out=sums[1:])
+                deltas.cumsum(out=sums[1:])
             else:
                 filled = counts > 0
-                first = (np.cumsum(counts) - counts)[filled]
+                first = (counts.cumsum() - counts)[filled]
                 later = np.ones(total, np.bool_)
                 later[first] = False
                 sums[later] = deltas
-                np.cumsum(sums, out=sums)
+                sums.cumsum(out=sums)
                 # Blocks restart at 0: subtract the sum of the blocks before.
-                sums -= np.repeat(sums[first], counts[filled])
+                sums -= sums[first].repeat(counts[filled])
         sums += np.array(self.base, sums.dtype)
         return FixedWidth(as_buffer(sums), self.bits, total)
 
@@ -297,7 +297,7 @@ class Delta(ValueEncoding):
         fixed = fixed_width(block, self.bits, self.wire_name)
         total = int(counts.sum())
         values = as_array(fixed.values, f"<u{self.bits // 8}")[:total]
-        first = (np.cumsum(counts) - counts)[counts > 0]
+        first = (counts.cumsum() - counts)[counts > 0]
         if (values[first] != self.base).any():
             raise SchemaError(f"blocks that do not begin with the base {self.base}")
         later = np.ones(total, np.bool_)
@@ -392,7 +392,7 @@ class Dictionary(ValueEncoding):
         items = self.items.decode_blocks(data, at + parts[:, 0], parts[:, 1], each, where)
         if len(starts) > 1:
             shifts = np.arange(len(starts), dtype=np.uint32) * np.uint32(self.num_items)
-            indices = indices + np.repeat(shifts, counts)
+            indices = indices + shifts.repeat(counts)
         return blocks.Dictionary(FixedWidth(as_buffer(indices), INDEX_BITS, total), items, total)
 
     def _parts(self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
@@ -423,7 +423,7 @@ class Dictionary(ValueEncoding):
         items = self.items.encode_blocks(block.items, np.array([block.items.count], np.int64))
         if not self.has_payload:
             return EncodedBlocks(indices.data, indices.sizes)
-        stops = np.cumsum(indices.sizes)
+        stops = indices.sizes.cumsum()
         parts: list[UInt8s] = []
         bounds = zip((stops - indices.sizes).tolist(), stops.tolist(), strict=True)
         for start, stop in bounds:

@@ -82,7 +82,7 @@ class SplitStrings(ValueEncoding):
         total = int(chunks.counts.sum())
         first, last = self._bounds(chunks)
         sizes = np.zeros(len(chunks.counts), np.int64)
-        ends = np.cumsum(chunks.counts)
+        ends = chunks.counts.cumsum()
         filled = chunks.counts > 0
         sizes[filled] = last[ends[filled] - 1]
         data = gather_ranges(chunks.data, chunks.starts[-1], sizes, chunks.where)
@@ -90,16 +90,14 @@ class SplitStrings(ValueEncoding):
         offsets = np.empty(total + 1, f"<i{bits // 8}")
         offsets[:total] = first
         if len(chunks.counts) > 1:
-            offsets[:total] += np.repeat(np.cumsum(sizes) - sizes, chunks.counts).astype(
-                offsets.dtype
-            )
+            offsets[:total] += (sizes.cumsum() - sizes).repeat(chunks.counts).astype(offsets.dtype)
         offsets[total] = data.size
         return blocks.Variable(as_buffer(offsets), bits, data, total)
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
         """Decode the offsets of the chunks, and copy the bytes of the wanted values."""
         first, last = self._bounds(chunks)
-        at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
+        at = (chunks.counts.cumsum() - chunks.counts)[chunk] + index
         starts, sizes = first[at], last[at] - first[at]
         starts += chunks.starts[-1][chunk]
         data = gather_ranges(chunks.data, starts, sizes, chunks.where, at)
@@ -108,14 +106,14 @@ class SplitStrings(ValueEncoding):
     def _bounds(self, chunks: MiniChunks) -> tuple[Int64s, Int64s]:
         """Start and end of every value within the bytes of its chunk, checked."""
         counts, where = chunks.counts + 1, chunks.where
-        ends = np.cumsum(counts)
+        ends = counts.cumsum()
         sizes = chunks.sizes[0] if self.offsets.has_payload else np.zeros_like(counts)
         block = self.offsets.decode_blocks(chunks.data, chunks.starts[0], sizes, counts, where)
         numbers = numbers_of(block, self.offset_bits, int(ends[-1]), "offsets", where)
         offsets = numbers.astype(np.int64)
         inside = np.ones(len(offsets), np.bool_)
         inside[ends - 1] = False
-        begins = np.flatnonzero(inside)
+        begins = inside.nonzero()[0]
         first, last = offsets[begins], offsets[begins + 1]
         bad = offsets[ends - counts] != 0
         bad |= offsets[ends - 1] > chunks.sizes[-1]

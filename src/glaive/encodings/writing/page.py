@@ -324,7 +324,7 @@ def _zstd_share(block: Variable) -> float:
     # Evenly spaced by bytes: many values may be nulls, which have 0 bytes.
     first, last = int(offsets[0]), int(offsets[-1])
     positions = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
-    tried = np.unique(np.searchsorted(offsets, positions, side="right") - 1)
+    tried = np.unique(offsets.searchsorted(positions, side="right") - 1)
     codec = pa.Codec("zstd", compression_level=1)
     raw = packed = 0
     for at in tried[tried < block.count].tolist():

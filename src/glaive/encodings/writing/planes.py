@@ -175,7 +175,7 @@ def _distinct(words: Words) -> Words | None:
     """Return the distinct numbers, ascending; ``None`` when finding them costs too much."""
     if int(words.max()) < _MAX_COUNTED:
         seen = np.bincount(words.astype(np.int64, copy=False))
-        return np.flatnonzero(seen).astype(words.dtype)
+        return seen.nonzero()[0].astype(words.dtype)
     return np.unique(words) if len(words) <= _MAX_COUNTED else None
 
 
@@ -294,7 +294,7 @@ class SlotLayer(NamedTuple):
 
 
 def _positions(flags: Flags) -> UInt64s:
-    return np.flatnonzero(flags).view(np.uint64)
+    return flags.nonzero()[0].view(np.uint64)
 
 
 class _Writer:
@@ -339,7 +339,7 @@ class _Writer:
             return pb.SparseStructuralLayer(fixed_size_list=fixed)
         if layer.lengths is None:
             return pb.SparseStructuralLayer(validity=self.validity(layer.flags))
-        positions = np.flatnonzero(layer.lengths)
+        positions = layer.lengths.nonzero()[0]
         counts = layer.lengths[positions]
         lists = pb.SparseListLayer(
             num_child_slots=int(counts.sum()),

@@ -265,7 +265,7 @@ class ArrayColumn:
         if len(self.pages) == 1:
             page = self.pages[0]
             return [(0, page.encoding.take(page.source, rows))], None
-        numbers = np.searchsorted(np.array(self.starts), rows, side="right") - 1
+        numbers = np.array(self.starts).searchsorted(rows, side="right") - 1
         order = np.argsort(numbers, kind="stable")
         used, bounds = np.unique(numbers[order], return_index=True)
         steps, checked = [], self._checked(len(rows))
@@ -482,7 +482,7 @@ class ListReader:
         encoding: Any = self._column.pages[0].encoding
         bits, total = int(encoding.bits), total_of(sizes)
         offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
+        sizes.cumsum(out=offsets[1:])
         if bits == 32 and total > MAX_OFFSET:
             raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
         validity = None if valid is None else pack_flags(valid)
@@ -579,7 +579,7 @@ class BlobReader:
         return Fetch(ranges, build) if ranges else build([])
 
     def _array(self, sizes: Int64s, valid: Flags, buffers: list[pa.Buffer]) -> Any:
-        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        offsets = np.concatenate((np.zeros(1, np.int64), sizes.cumsum()))
         data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
         nulls = len(valid) - int(np.count_nonzero(valid))
         validity = pack_flags(valid) if nulls else None
@@ -966,8 +966,8 @@ def _ends(array: Any) -> tuple[NullableOffsets, Any]:
         return NullableOffsets(as_buffer(offsets), 64, None, 0, first, last), items
     lengths = np.diff(offsets)
     if lengths[~valid].any():
-        items = items.filter(flag_array(np.repeat(valid, lengths)))
+        items = items.filter(flag_array(valid.repeat(lengths)))
         lengths[~valid] = 0
-    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    ends = np.concatenate((np.zeros(1, np.int64), lengths.cumsum()))
     nulls = len(valid) - int(np.count_nonzero(valid))
     return NullableOffsets(as_buffer(ends), 64, pack_flags(valid), nulls, 0, len(items)), items

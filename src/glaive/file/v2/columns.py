@@ -393,7 +393,7 @@ class Column:
     def take(self, rows: Int64s) -> Iterator[tuple[int, Fetch[Leaf] | Leaf]]:
         """Yield the rows at these ascending positions, page by page, with the number of each."""
         pages = np.searchsorted(self.starts, rows, side="right") - 1
-        edges = np.flatnonzero(pages[1:] != pages[:-1]) + 1
+        edges = (pages[1:] != pages[:-1]).nonzero()[0] + 1
         numbers = pages[np.append(0, edges)].tolist()
         for part, at in zip(np.split(rows, edges), numbers, strict=True):
             yield len(part), self.pages[at].take(part - self.starts[at])

@@ -102,7 +102,7 @@ def _shred_with_slots(
     lengths, items = list_parts(array)
     if flags is not None:
         if lengths[~flags].any():
-            items = items.filter(flag_array(np.repeat(flags, lengths)))
+            items = items.filter(flag_array(flags.repeat(lengths)))
         lengths = np.where(flags, lengths, 0)
     layer = SlotLayer(flags, lengths)
     yield from _shred_with_slots(node.children[0], items, (*outside, layer), None, rows)

@@ -286,7 +286,7 @@ class SmallBatch:
             moved = np.argsort(np.argsort(order)[files], kind="stable")
             which, files = which[moved], files[moved]
         code = _codes(pages)[which]
-        cuts = [0, *(np.flatnonzero((np.diff(code) != 0) | (code[1:] < 0)) + 1).tolist(), len(code)]
+        cuts = [0, *(((np.diff(code) != 0) | (code[1:] < 0)).nonzero()[0] + 1).tolist(), len(code)]
         runs = [
             self._run(pages, which[first:stop], files[first:stop]) for first, stop in pairwise(cuts)
         ]
@@ -354,9 +354,9 @@ class SmallBatch:
         if None in number:
             raise BulkReadError("a column has no page, or one of an unusual kind")
         counts = np.array([len(made or ()) for made in number])
-        firsts, counts = (np.cumsum(counts) - counts)[which], counts[which]
-        files = np.repeat(np.arange(len(which)), counts)
-        page_of = np.arange(len(files)) + (firsts - np.cumsum(counts) + counts)[files]
+        firsts, counts = (counts.cumsum() - counts)[which], counts[which]
+        files = np.arange(len(which)).repeat(counts)
+        page_of = np.arange(len(files)) + (firsts - counts.cumsum() + counts)[files]
         ends = np.array([page.end for page in pages], np.uint64)[page_of]
         if not bool((ends <= footers["metadata"][files]).all()):
             raise BulkReadError("a page is beyond its file")
@@ -374,7 +374,7 @@ class SmallBatch:
         for pages, which, files in leaves:
             kept = np.array([page.dictionary for page in pages], np.float64)[which]
             starts, sizes, times = kept[:, 0].astype(np.int64), kept[:, 1], kept[:, 3]
-            packed = np.flatnonzero((kept[:, 2] > 0) & (sizes >= _SIZE))
+            packed = ((kept[:, 2] > 0) & (sizes >= _SIZE)).nonzero()[0]
             # Whatever the scheme, the size before it was applied comes first.
             at = self.bases[files[packed]] + starts[packed]
             words = as_array(self.data)[at[:, None] + np.arange(_SIZE)].view("<u4")
@@ -405,7 +405,7 @@ def _file_codes(pages: Sequence[SmallPage], which: Int64s, files: Int64s) -> Int
     if bool((np.diff(files) > 0).all()):
         return codes
     numbers: dict[bytes, int] = {}
-    own = np.split(codes, np.flatnonzero(np.diff(files)) + 1)
+    own = np.split(codes, np.diff(files).nonzero()[0] + 1)
     return np.array([numbers.setdefault(code.tobytes(), len(numbers)) for code in own])
 
 
@@ -446,7 +446,7 @@ class OtherOrder(BoundField):
         super().__init__(column.field, column.num_rows, column.reader, _WHERE)
         self._column, self._ends = column, np.cumsum(rows)
         self._moves = rows - self._ends
-        self._moves[order] += np.cumsum(rows[order]) - rows[order]
+        self._moves[order] += rows[order].cumsum() - rows[order]
 
     @property
     def nbytes(self) -> int:

@@ -131,7 +131,7 @@ def _shred(
     lengths, items = list_parts(array)
     inside, keep = repdef.add_lists(entries, lengths, validity_flags(array))
     if keep is not None:
-        items = items.filter(flag_array(np.repeat(keep, lengths)))
+        items = items.filter(flag_array(keep.repeat(lengths)))
     _shred(node.children[0], items, inside, leaves, rows)
 
 
@@ -266,7 +266,7 @@ def _used_only(array: Any) -> Any:
     times = np.bincount(as_numpy(indices), minlength=len(array.dictionary))
     if times.all():
         return array
-    used = np.flatnonzero(times)
+    used = times.nonzero()[0]
     number = np.zeros(len(times), np.int32)
     number[used] = np.arange(len(used))
     return _with_items(array, number, array.dictionary.take(number_array(used)))

@@ -105,8 +105,8 @@ class AllowedRows:
             return self.bits.contains(fragment, row)
         allowed = np.zeros(len(row), np.bool_)
         for position, rows in self._rows.items():
-            selected = np.flatnonzero(fragment == position)
-            at = np.minimum(np.searchsorted(rows, row[selected]), len(rows) - 1)
+            selected = (fragment == position).nonzero()[0]
+            at = np.minimum(rows.searchsorted(row[selected]), len(rows) - 1)
             allowed[selected] = rows[at] == row[selected]
         return allowed
 
@@ -119,7 +119,7 @@ class AllowedRows:
         if (sizes > _MAX_BITS).any() or int(sizes.sum()) + 8 * len(sizes) > _MAX_BITS:
             return None
         octets = (sizes + 7) // 8
-        starts = np.cumsum(octets) - octets
+        starts = octets.cumsum() - octets
         bits = np.zeros(max(1, int(octets.sum())), np.uint8)
         for position, rows in self._rows.items():
             flags = np.zeros(int(sizes[position]), np.bool_)
@@ -368,7 +368,7 @@ class IndexSearch:
         if len(counts) == 1:
             query = _all(first, len(near.key))
         else:
-            query = np.repeat(np.arange(first, first + len(counts), dtype=np.int32), near.sizes)
+            query = np.arange(first, first + len(counts), dtype=np.int32).repeat(near.sizes)
         top.add(Found(query, *near[:4]), in_order=True)
         return near.compared
 

@@ -120,7 +120,7 @@ def load_vectors(
         kept: Int64s | None = None
         if offsets is not None:
             before = start - selected.start
-            first, end = np.searchsorted(offsets, (before, stop - selected.start)).tolist()
+            first, end = offsets.searchsorted((before, stop - selected.start)).tolist()
             kept = offsets[first:end] - before
             if first == end:
                 continue
@@ -231,7 +231,7 @@ class BatchSearch:
         lengths = np.sqrt(squares)
         factors = (-1 / lengths).astype(np.float32)
         offsets = np.zeros(count, np.float32)
-        odd = np.flatnonzero(~((lengths > MIN_LENGTH) & (lengths < MAX_LENGTH)))
+        odd = (~((lengths > MIN_LENGTH) & (lengths < MAX_LENGTH))).nonzero()[0]
         if len(odd):
             # Vectors of length 0 lack a cosine. Products of other vectors may be inexact: they are
             # within all limits, like NaN.
@@ -255,11 +255,11 @@ class BatchSearch:
     def _first_limits(self, block: VectorBlock, searched: Flags | None) -> None:
         """Lower the limits to the distances of the nearest rows of a part of a block."""
         count, query = self._query.count, self._query
-        rows = np.arange(block.count) if searched is None else np.flatnonzero(searched)
+        rows = np.arange(block.count) if searched is None else searched.nonzero()[0]
         rows = rows[: max(_FIRST_BLOCK_ROWS, count)]
         if len(rows) < count:
             return
-        queries = np.repeat(np.arange(query.queries.count, dtype=np.int32), len(rows))
+        queries = np.arange(query.queries.count, dtype=np.int32).repeat(len(rows))
         distances = measure_pairs(
             block, query.queries, query.metric, np.tile(rows, query.queries.count), queries
         ).reshape(-1, len(rows))
@@ -283,7 +283,7 @@ class BatchSearch:
             query_of, row_of = query_of[kept], row_of[kept]
         distances = measure_pairs(block, query.queries, query.metric, row_of, query_of)
         distances = query.in_range(distances)
-        near = np.flatnonzero(distances <= top.limits[query_of])
+        near = (distances <= top.limits[query_of]).nonzero()[0]
         if len(near):
             top.add(loaded.found(query_of[near], start + row_of[near], distances[near]))
 
@@ -553,7 +553,7 @@ class NearestScan(RankedScan):
         source = self.views.scan((), with_row_id=True)
         key = as_numpy(take_physical(source, fragment, row).column(0)).astype(np.uint64)
         times = self.query.answers
-        query = np.repeat(np.arange(times, dtype=np.int32), len(row))
+        query = np.arange(times, dtype=np.int32).repeat(len(row))
         far = np.zeros(len(query), np.float32)
         return Found(query, far, np.tile(key, times), np.tile(fragment, times), np.tile(row, times))
 
@@ -692,7 +692,7 @@ class RecallSample:
         table = scan.table()
         query, ids = as_numpy(table[QUERY]), as_numpy(table[ROW_ID])
         other = ids != self.own[query]
-        bounds = np.searchsorted(query[other], np.arange(len(self.own) + 1))
+        bounds = query[other].searchsorted(np.arange(len(self.own) + 1))
         listed = ids[other].tolist()
         return [
             listed[first : min(last, first + _NEIGHBOURS)]
@@ -704,11 +704,11 @@ def _random_rows(views: Views, count: int, fragments: Sequence[int]) -> tuple[In
     """Draw live rows at random; return fragment positions and physical rows, ascending."""
     snapshot = views.snapshot
     positions = np.array(snapshot.positions_of(fragments), np.int64)
-    ends = np.cumsum(snapshot.live_counts[positions])
+    ends = snapshot.live_counts[positions].cumsum()
     total = int(ends[-1]) if len(ends) else 0
     random = np.random.default_rng(total)
     drawn = np.sort(random.choice(total, min(count, total), replace=False))
-    part = np.searchsorted(ends, drawn, side="right")
+    part = ends.searchsorted(drawn, side="right")
     row = drawn - (ends - snapshot.live_counts[positions])[part]
     for at in np.unique(part).tolist():
         live = snapshot.live_rows(snapshot.manifest.fragment(int(positions[at])))

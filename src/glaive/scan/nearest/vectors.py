@@ -128,7 +128,7 @@ def nearest_of(distances: Float32s, count: int, limit: float) -> Int64s:
 
     Also return all distances that equal the last one. Skip NaN.
     """
-    chosen: Int64s = np.flatnonzero(distances <= limit)
+    chosen: Int64s = (distances <= limit).nonzero()[0]
     if len(chosen) <= count:
         return chosen
     near = distances[chosen]
@@ -209,11 +209,11 @@ class TopRows:
             return
         order = np.lexsort((found.key, _ranks(found.query, found.distance)))
         query = found.query[order]
-        starts = np.searchsorted(query, np.arange(len(self.limits) + 1))
+        starts = query.searchsorted(np.arange(len(self.limits) + 1))
         rank = np.arange(len(query)) - starts[query]
         kept = found.take(order[rank < self.count])
         self._parts, self._waiting = [kept], 0
-        full = np.flatnonzero(np.diff(starts) >= self.count)
+        full = (np.diff(starts) >= self.count).nonzero()[0]
         last = found.distance[order[starts[full] + self.count - 1]]
         self.limits[full] = np.minimum(self.limits[full], last)
 
@@ -396,7 +396,7 @@ def _without(
     if kept is None:
         return RowVectors(vectors, valid, bounds)
     values = vectors.matrix[kept].reshape(-1)
-    before = np.concatenate(([0], np.cumsum(kept)))
+    before = np.concatenate(([0], kept.cumsum()))
     return RowVectors(replace(vectors, values=values), valid, before[bounds])
 
 
@@ -469,7 +469,7 @@ class VectorQuery:
         if bounds is None:
             raise ValueError("rows with one vector each")
         total = np.full(len(bounds) - 1, np.nan, np.float32)
-        rows = np.flatnonzero(np.diff(bounds))
+        rows = np.diff(bounds).nonzero()[0]
         if len(rows):
             total[rows] = 0
             for query in range(self.queries.count):

@@ -214,7 +214,7 @@ def _by_rank(columns: Sequence[Any], how: Sequence[ColumnOrdering]) -> Int64s | 
     among = np.zeros(len(ranks), np.bool_)
     among[1:] = same
     among[:-1] |= same
-    group = np.cumsum(np.append(True, ~same))[among]
+    group = np.append(True, ~same).cumsum()[among]
     count = np.int64(len(ranks))
     order[among] = np.sort(group * count + order[among]) % count
     return order

@@ -164,7 +164,7 @@ class _TopRows:
         # Threads may overwrite each other's threshold: all are correct, some drop fewer rows.
         known = self._thresholds.get(ranks.dtype.str)
         if known is not None:
-            kept: Int64s = np.flatnonzero(ranks <= known)
+            kept: Int64s = (ranks <= known).nonzero()[0]
             if len(kept) <= count:
                 return kept
             ranks = ranks[kept]
@@ -177,7 +177,7 @@ class _TopRows:
             self._thresholds[ranks.dtype.str] = last
         below = ranks < last
         if len(self._order) == 1 and not array.null_count:
-            ties = np.flatnonzero(ranks == last)[: count - int(np.count_nonzero(below))]
+            ties = (ranks == last).nonzero()[0][: count - int(np.count_nonzero(below))]
             below[ties] = True
             return np.compress(below, kept)
         return np.compress(ranks <= last, kept)
@@ -199,11 +199,11 @@ class _TopRows:
             known = self._thresholds["text"] = values[first[-1].as_py()]
         within = (pc.less_equal if how.ascending else pc.greater_equal)(array, known)
         mask = filled(within, how.nulls_first)
-        kept = np.flatnonzero(flags_of(mask.buffers()[1], len(mask), mask.offset))
+        kept = flags_of(mask.buffers()[1], len(mask), mask.offset).nonzero()[0]
         if len(kept) > 4 * count and len(self._order) == 1 and not how.nulls_first:
             chosen = array.take(number_array(kept))
             ties = flags_of(pc.equal(chosen, known).buffers()[1], len(kept))
-            kept = np.compress(~ties | (np.cumsum(ties) <= count), kept)
+            kept = np.compress(~ties | (ties.cumsum() <= count), kept)
         return kept
 
     def _reduced(self, candidates: _Candidates) -> _Candidates:
