@@ -670,12 +670,10 @@ class LazyColumns:
             names, arrays = ["rows"], [pa.nulls(self.count)]
         return pa.RecordBatch.from_arrays(arrays, names)
 
-    def picked(self, count: int, pick: Callable[[Any], Any]) -> LazyColumns:
-        """Return ``count`` rows that ``pick`` picks from each column."""
-
-        def system(name: str) -> Any:
-            return pick(self._system(name))
-
+    def picked(
+        self, count: int, pick: Callable[[Any], Any], system: Callable[[str], Any]
+    ) -> LazyColumns:
+        """Return ``count`` rows that ``pick`` picks from each field, with their system columns."""
         return LazyColumns(count, lambda at: pick(self.field(at)), system, self._logical)
 
     def output(self, output: Output | Computed) -> Any:

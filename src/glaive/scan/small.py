@@ -572,17 +572,7 @@ class _SmallSelection:
         columns = SmallColumns(part, source)
 
         def system(name: str) -> Any:
-            snapshot, rows = source.snapshot, np.arange(part.starts[-1], dtype=np.int64)
-            positions = [each.position for each in part.ranges]
-            if is_address(name, stable=snapshot.manifest.uses(Feature.STABLE_ROW_IDS)):
-                bases = (snapshot.manifest.fragment_ids[positions] << 32) - part.starts[:-1]
-                rows += bases.repeat(np.diff(part.starts))
-                return number_array(rows.view(np.uint64))
-            parts = [
-                SystemColumns(snapshot, position).of(name, rows[: stop - start])
-                for position, (start, stop) in zip(positions, pairwise(part.starts), strict=True)
-            ]
-            return number_array(np.concatenate(parts))
+            return _system_column(part, source, np.arange(part.starts[-1]), name)
 
         # The caller excludes projections with extension types.
         decoded = LazyColumns(part.starts[-1], columns.read, system, lambda _, array: array)
@@ -600,7 +590,11 @@ class _SmallSelection:
         """Return the columns of the selected rows, in one chunk. Few rows are taken."""
         # Compute expressions of passing rows only: values of other rows may raise.
         selected = RowSelection(0, len(self.flags), flags=self.flags)
-        passing = self.decoded.picked(self.count, selected.pick)
+
+        def system(name: str) -> Any:
+            return _system_column(self.part, self.source, selected.rows, name)
+
+        passing = self.decoded.picked(self.count, selected.pick, system)
         unread = [at for at in fields_of(outputs) if not self.decoded.has(at)]
         if self.count > TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
@@ -618,6 +612,22 @@ class _SmallSelection:
         for at, (first, last) in enumerate(pairwise(cuts)):
             if first < last:
                 yield int(ids[self.part.ranges[at].position]), rows[first:last] - starts[at]
+
+
+def _system_column(part: SmallFragments, source: BoundProjection, rows: Int64s, name: str) -> Any:
+    """Return a system column of ascending rows."""
+    snapshot, cuts = source.snapshot, rows.searchsorted(part.starts)
+    positions = [each.position for each in part.ranges]
+    if is_address(name, stable=snapshot.manifest.uses(Feature.STABLE_ROW_IDS)):
+        bases = (snapshot.manifest.fragment_ids[positions] << 32) - part.starts[:-1]
+        return number_array((rows + bases.repeat(np.diff(cuts))).view(np.uint64))
+    parts = [
+        SystemColumns(snapshot, position).of(name, rows[first:stop] - start)
+        for position, start, (first, stop) in zip(
+            positions, part.starts, pairwise(cuts.tolist()), strict=False
+        )
+    ]
+    return number_array(np.concatenate(parts))
 
 
 def _as_table(source: BoundProjection, chunks: Sequence[list[pa.Array]]) -> pa.Table:
