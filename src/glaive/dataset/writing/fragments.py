@@ -319,7 +319,7 @@ def write_fragments(
     return written
 
 
-_MAX_KEPT_BYTES: Final = 256 * 1024
+_MAX_KEPT_BYTES: Final = 1024 * 1024
 """Maximum bytes of rows that the session keeps after writing them."""
 
 
