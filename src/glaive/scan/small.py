@@ -152,6 +152,9 @@ _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
 number of rows."""
 
+_ITEM_SHARE: Final = 4
+"""Part of the values of a kept column that the items of its dictionary may be."""
+
 _PART_BYTES: Final = 512
 """Approximate bytes of memory of the plan of one fragment."""
 
@@ -319,10 +322,10 @@ class KeptColumn:
         starts, whole = self.part.starts, pa.chunked_array(self.pieces)
         pieces = [one for first, stop in runs for one in whole[starts[first] : starts[stop]].chunks]
         if sum(map(len, pieces)) < len(whole) and has_dictionary(whole.type):
-            # Dictionaries must not keep values of deleted files. Those in maps are decoded again.
+            # Dictionaries must not fill with values of deleted files. Maps are decoded again.
             if not can_be_tidied(whole.type):
                 return [], 0
-            pieces = [_read_only(tidied(piece)) for piece in pieces]
+            pieces = [_read_only(tidied(one)) if _has_many_items(one) else one for one in pieces]
         return pieces, count
 
 
@@ -333,6 +336,18 @@ def can_be_tidied(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(kind):
         return not pa.types.is_nested(kind.value_type) and not has_dictionary(kind)
     return not pa.types.is_nested(kind) or pa.types.is_dictionary(kind)
+
+
+def _has_many_items(array: Any) -> bool:
+    """Return whether a dictionary within the array has many items for its values."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return len(array.dictionary) * _ITEM_SHARE > len(array)
+    if pa.types.is_struct(kind):
+        return any(_has_many_items(array.field(at)) for at in range(kind.num_fields))
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _has_many_items(
+        array.values
+    )
 
 
 def tidied(array: Any) -> Any:
