@@ -737,15 +737,21 @@ def test_a_scan_of_few_small_files_keeps_them_for_the_next(tmp_path: Path) -> No
     assert (again.read_iops, again.read_bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("name", ["_KEPT_BYTES", "_DECODED_FILES_BYTES"])
 def test_many_bytes_of_small_files_are_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    monkeypatch.setattr(small, name, 1_000)
     monkeypatch.setattr(small, "_KEPT_BYTES", 1_000)
     dataset = glaive.dataset(store(tmp_path / "t", parts()).uri)
+    few = dataset.to_table(columns=["id"], filter="id IN (3, 75)")
     dataset.to_table()
     dataset.io_stats_incremental()
     assert dataset.to_table().num_rows == FILES * ROWS
-    assert dataset.io_stats_incremental().read_iops == FILES
+    read = dataset.io_stats_incremental().read_iops
+    # More files fit as decoded columns than as files.
+    assert read == (FILES if name == "_DECODED_FILES_BYTES" else 0)
+    assert dataset.to_table(columns=["id"], filter="id IN (3, 75)").equals(few)
 
 
 @pytest.mark.parametrize("numbers", [[75], [3, 75], [3, 4, 75, 76, 200], [279, 0, 100, 33, 150]])

@@ -152,6 +152,9 @@ _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
 number of rows."""
 
+_DECODED_FILES_BYTES: Final = 32 * 1024 * 1024
+"""Maximum bytes of all small files of a version for its decoded columns to be kept."""
+
 _ITEM_SHARE: Final = 4
 """Part of the values of a kept column that the items of its dictionary may be."""
 
@@ -169,7 +172,9 @@ class SmallFragments:
     ranges: Sequence[FragmentRows]
     files: Sequence[SingleFile]
     is_kept: bool = False
-    """Whether the session keeps the files and the decoded columns for the next scan."""
+    """Whether the session keeps the decoded columns for the next scan."""
+    holds_files: bool = False
+    """Whether the session keeps the bytes of the files, too."""
     number: int = 0
     """Number of the run in its plan."""
     _live: NDArray[np.bool_] | None = field(default=None, init=False)
@@ -254,8 +259,10 @@ class SmallFragments:
     def arrays(self, source: BoundProjection) -> list[pa.Array]:
         """Read an array of each field, with deleted rows; raise as :func:`read_files`."""
         columns = SmallColumns(self, source)
-        _ = columns.batch  # read before threads ask for it
-        return gather(columns.read, range(len(source.projection.fields)))
+        fields = range(len(source.projection.fields))
+        if not all(map(columns.are_kept, fields)):
+            _ = columns.batch  # read before threads ask for it
+        return gather(columns.read, fields)
 
     def live_flags(self, source: BoundProjection) -> NDArray[np.bool_]:
         """Return one flag per physical row: whether it is live."""
@@ -392,9 +399,9 @@ class SmallColumns:
         part = self.part
 
         def load() -> tuple[SmallBatch, int]:
-            return read_files(self.source, part.files, mapped=not part.is_kept), part.size
+            return read_files(self.source, part.files, mapped=not part.holds_files), part.size
 
-        return self.source.kept(self._key, load) if part.is_kept else load()[0]
+        return self.source.kept(self._key, load) if part.holds_files else load()[0]
 
     def _bound(self, at: int, rows: int) -> tuple[BoundColumn, Callable[[pa.Array], pa.Array]]:
         """Return a column of all files, and a check of arrays of so many rows."""
@@ -406,7 +413,7 @@ class SmallColumns:
             return columns, columns.nbytes
 
         name = f"{self._key}, pages {at}"
-        bound = self.source.kept(name, load) if self.part.is_kept else load()[0]
+        bound = self.source.kept(name, load) if self.part.holds_files else load()[0]
         width = projection.row_sizes.max_width
         check = in_proportion(rows, len(projection.fields), width, [bound.reader])
         return bound.columns[0], check
@@ -415,6 +422,11 @@ class SmallColumns:
     def _key(self) -> str:
         first, last = self.part.ranges[0].position, self.part.ranges[-1].position
         return f"fragments {first} to {last}"
+
+    def are_kept(self, at: int) -> bool:
+        """Return whether the session has all rows of a field."""
+        kept = self._kept(at).part if self.part.is_kept else None
+        return kept is not None and kept.paths == self.part.paths
 
     def read(self, at: int) -> pa.Array:
         """Return all rows of a field, by its number in the projection."""
@@ -466,12 +478,12 @@ class SmallColumns:
     def narrowed(self, rows: Int64s) -> tuple[SmallColumns, Int64s]:
         """Return the columns of the files of these rows, and the rows as rows of these columns.
 
-        Kept columns stay as they are: later reads need all their files.
+        Files that the session holds stay as they are: later reads need all of them.
         """
         part = self.part
         file = np.searchsorted(part.starts, rows, side="right") - 1
         files: list[int] = distinct(file).tolist()
-        if part.is_kept or len(files) > len(part.files) // 2:
+        if part.holds_files or len(files) > len(part.files) // 2:
             return self, rows
         ranges = [part.ranges[at] for at in files]
         hit = SmallFragments(ranges, [part.files[at] for at in files])
@@ -480,16 +492,24 @@ class SmallColumns:
         first[files] = columns.part.starts[:-1]
         return columns, rows - np.array(part.starts)[file] + first[file]
 
+    def take_kept(self, at: int, rows: Int64s) -> pa.Array | None:
+        """Return some rows of a field, if its rows are kept, or filters have taken enough of them.
+
+        Filters decode columns only of files that the session holds: others are read for it.
+        """
+        part = self.part
+        if not part.is_kept:
+            return None
+        kept = self._kept(at)
+        kept.taken += len(rows)
+        is_read = part.holds_files and kept.taken * _READ_SHARE >= len(part.files)
+        is_worth = is_read and kept.taken * _VALUE_SHARE >= part.starts[-1]
+        if not is_worth and kept.part is None:
+            return None
+        return _take_pieces(self._pieces(at, kept), rows)
+
     def take(self, at: int, rows: Int64s) -> pa.Array:
         """Return some rows of a field."""
-        part = self.part
-        if part.is_kept:
-            kept = self._kept(at)
-            kept.taken += len(rows)
-            is_read = kept.taken * _READ_SHARE >= len(part.files)
-            is_worth = is_read and kept.taken * _VALUE_SHARE >= part.starts[-1]
-            if is_worth or kept.part is not None:
-                return _take_pieces(self._pieces(at, kept), rows)
         column, checked = self._bound(at, len(rows))
         return checked(column.take(rows))
 
@@ -601,6 +621,11 @@ class _SmallSelection:
         """Rows that passed."""
         return int(np.count_nonzero(self.flags))
 
+    @cached_property
+    def _hit(self) -> tuple[SmallColumns, Int64s]:
+        """Columns of the files that have selected rows, and the rows in them."""
+        return self.columns.narrowed(self.flags.nonzero()[0])
+
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> list[Chunk]:
         """Return the columns of the selected rows, in one chunk. Few rows are taken."""
         # Compute expressions of passing rows only: values of other rows may raise.
@@ -613,10 +638,13 @@ class _SmallSelection:
         unread = [at for at in fields_of(outputs) if not self.decoded.has(at)]
         if self.count > TAKEN_SHARE * len(self.flags):
             gather(self.decoded.field, unread)
-        else:
-            columns, rows = self.columns.narrowed(selected.rows)
-            for at in unread:
-                passing.put(at, columns.take(at, rows))
+            return [[passing.output(output) for output in outputs]]
+        for at in unread:
+            array = self.columns.take_kept(at, selected.rows)
+            if array is None:
+                columns, rows = self._hit
+                array = columns.take(at, rows)
+            passing.put(at, array)
         return [[passing.output(output) for output in outputs]]
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
@@ -670,7 +698,7 @@ def _cut(
     projection = source.projection
     fragment = source.snapshot.manifest.fragment
     small_files = [SingleFile.of(fragment(rows.position), _MAX_SMALL_BYTES) for rows in ranges]
-    are_few = are_all and sum(file.size for file in small_files if file) <= _KEPT_BYTES
+    size = sum(file.size for file in small_files if file)
     width = projection.value_bytes + _VALUE_BYTES * len(projection.system)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width)
     parts: list[ScanPart] = []
@@ -686,7 +714,8 @@ def _cut(
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
     for number, part in enumerate(part for part in parts if isinstance(part, SmallFragments)):
-        part.number, part.is_kept = number, are_few
+        part.number, part.is_kept = number, are_all and size <= _DECODED_FILES_BYTES
+        part.holds_files = part.is_kept and size <= _KEPT_BYTES
     return parts
 
 
