@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -735,6 +736,27 @@ def test_a_scan_of_few_small_files_keeps_them_for_the_next(tmp_path: Path) -> No
     assert pa.Table.from_batches(dataset.to_batches()).to_pylist() == expected
     again = dataset.io_stats_incremental()
     assert (again.read_iops, again.read_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 24])
+@pytest.mark.parametrize("damage", ["shorter", "absent"])
+def test_kept_columns_of_mapped_files_are_not_used_after_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, kept: int
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(small, "_READ_BYTES", 0)
+    monkeypatch.setattr(small, "MAX_BYTES", 0)
+    dataset = store(tmp_path / "t", parts())
+    assert dataset.to_table().equals(dataset.to_table())
+    found = dataset.to_table(filter="id = 30")
+    dataset.io_stats_incremental()
+    assert dataset.to_table(filter="id = 30").equals(found)
+    assert dataset.io_stats_incremental().read_iops == 0
+    path = sorted((tmp_path / "t" / "data").iterdir())[3]
+    os.truncate(path, 100) if damage == "shorter" else path.unlink()
+    for options in ({}, {"filter": "id = 30"}, {"columns": ["id"]}):
+        with pytest.raises(GlaiveError, match=path.stem):
+            dataset.to_table(**options)
 
 
 @pytest.mark.parametrize("name", ["_KEPT_BYTES", "_DECODED_FILES_BYTES"])

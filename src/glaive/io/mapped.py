@@ -164,6 +164,14 @@ def map_many(
     return JoinedObjects(pa.foreign_buffer(base, end, owner), starts, list(sizes), store.counters)
 
 
+def have_sizes(store: ObjectStore, paths: Sequence[str], sizes: Sequence[int]) -> bool:
+    """Return whether local files still have these sizes. About 2 us for each."""
+    try:
+        return [os.stat(store.full(path)).st_size for path in paths] == sizes
+    except OSError:
+        return False
+
+
 def _max_mapped_bytes() -> float:
     """Return the bytes of address space that maps may take; infinite by default."""
     if sys.platform == "win32":

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, SingleFile
 from glaive.format.manifest import Feature
 from glaive.format.wire import DecodeError
-from glaive.io.mapped import map_many
+from glaive.io.mapped import have_sizes, map_many
 from glaive.io.pool import gather
 from glaive.io.store import read_many
 from glaive.kernels.compact import DeletionMask
@@ -152,6 +153,9 @@ _DECODED_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes read at a time, on disk and decoded: a few bytes on disk can decode to any
 number of rows."""
 
+_READ_BYTES: Final = 256 * 1024
+"""Average bytes of a file above which kept files are mapped instead of read."""
+
 _DECODED_FILES_BYTES: Final = 32 * 1024 * 1024
 """Maximum bytes of all small files of a version for its decoded columns to be kept."""
 
@@ -171,10 +175,8 @@ class SmallFragments:
 
     ranges: Sequence[FragmentRows]
     files: Sequence[SingleFile]
-    is_kept: bool = False
-    """Whether the session keeps the decoded columns for the next scan."""
-    holds_files: bool = False
-    """Whether the session keeps the bytes of the files, too."""
+    kept_bytes: float = inf
+    """Bytes of all small files of the version; infinite if the session keeps no columns of it."""
     number: int = 0
     """Number of the run in its plan."""
     _live: NDArray[np.bool_] | None = field(default=None, init=False)
@@ -189,10 +191,25 @@ class SmallFragments:
         """Paths of the files."""
         return tuple(file.path for file in self.files)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of the files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the session keeps decoded columns for the next scan."""
+        return self.kept_bytes <= _DECODED_FILES_BYTES
+
+    @property
+    def holds_files(self) -> bool:
+        """Whether the session keeps the files, too."""
+        return self.kept_bytes <= _KEPT_BYTES
+
+    @cached_property
+    def is_mapped(self) -> bool:
+        """Whether files are mapped, not read."""
+        return not self.holds_files or self.size > _READ_BYTES * len(self.files)
 
     @cached_property
     def has_deletions(self) -> bool:
@@ -399,9 +416,9 @@ class SmallColumns:
         part = self.part
 
         def load() -> tuple[SmallBatch, int]:
-            return read_files(self.source, part.files, mapped=not part.holds_files), part.size
+            return read_files(self.source, part.files, mapped=part.is_mapped), part.size
 
-        return self.source.kept(self._key, load) if part.holds_files else load()[0]
+        return self.source.kept(self._key, load) if self._are_held else load()[0]
 
     def _bound(self, at: int, rows: int) -> tuple[BoundColumn, Callable[[pa.Array], pa.Array]]:
         """Return a column of all files, and a check of arrays of so many rows."""
@@ -413,7 +430,7 @@ class SmallColumns:
             return columns, columns.nbytes
 
         name = f"{self._key}, pages {at}"
-        bound = self.source.kept(name, load) if self.part.holds_files else load()[0]
+        bound = self.source.kept(name, load) if self._are_held else load()[0]
         width = projection.row_sizes.max_width
         check = in_proportion(rows, len(projection.fields), width, [bound.reader])
         return bound.columns[0], check
@@ -473,7 +490,17 @@ class SmallColumns:
     def _kept(self, at: int) -> KeptColumn:
         cache = self.source.snapshot.session.cache
         kept: KeptColumn = cache.get_or_load(self._key_of(at), lambda: (KeptColumn(), _PART_BYTES))
-        return kept
+        return kept if kept.part is None or self._are_whole else KeptColumn()
+
+    @cached_property
+    def _are_whole(self) -> bool:
+        """Whether mapped files still have their sizes, so that views of them may be used."""
+        part, store = self.part, self.source.snapshot.store
+        return not part.is_mapped or have_sizes(store, part.paths, [one.size for one in part.files])
+
+    @property
+    def _are_held(self) -> bool:
+        return self.part.holds_files and self._are_whole
 
     def narrowed(self, rows: Int64s) -> tuple[SmallColumns, Int64s]:
         """Return the columns of the files of these rows, and the rows as rows of these columns.
@@ -495,7 +522,7 @@ class SmallColumns:
     def take_kept(self, at: int, rows: Int64s) -> pa.Array | None:
         """Return some rows of a field, if its rows are kept, or filters have taken enough of them.
 
-        Filters decode columns only of files that the session holds: others are read for it.
+        Filters decode columns of a few megabytes only: others are read for it.
         """
         part = self.part
         if not part.is_kept:
@@ -698,7 +725,7 @@ def _cut(
     projection = source.projection
     fragment = source.snapshot.manifest.fragment
     small_files = [SingleFile.of(fragment(rows.position), _MAX_SMALL_BYTES) for rows in ranges]
-    size = sum(file.size for file in small_files if file)
+    size = sum(file.size for file in small_files if file) if are_all else inf
     width = projection.value_bytes + _VALUE_BYTES * len(projection.system)
     max_rows = _DECODED_BYTES // max(_VALUE_BYTES, width)
     parts: list[ScanPart] = []
@@ -714,8 +741,7 @@ def _cut(
     if first < end:
         parts.append(FragmentWindows(ranges[first:]))
     for number, part in enumerate(part for part in parts if isinstance(part, SmallFragments)):
-        part.number, part.is_kept = number, are_all and size <= _DECODED_FILES_BYTES
-        part.holds_files = part.is_kept and size <= _KEPT_BYTES
+        part.number, part.kept_bytes = number, size
     return parts
 
 
