@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import distinct, number_array
+from glaive.arrow.blocks import NUMPY_TYPES, distinct, number_array
 from glaive.arrow.chunked import (
     concat_arrays,
     has_dictionary,
@@ -366,7 +366,8 @@ def _has_many_items(array: Any) -> bool:
     """Return whether a dictionary within the array has many items for its values."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return len(array.dictionary) * _ITEM_SHARE > len(array)
+        most = min(len(array) // _ITEM_SHARE, np.iinfo(NUMPY_TYPES[kind.index_type]).max // 2)
+        return len(array.dictionary) > most
     if pa.types.is_struct(kind):
         return any(_has_many_items(array.field(at)) for at in range(kind.num_fields))
     return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _has_many_items(
@@ -495,8 +496,8 @@ class SmallColumns:
     @cached_property
     def _are_whole(self) -> bool:
         """Whether mapped files still have their sizes, so that views of them may be used."""
-        part, store = self.part, self.source.snapshot.store
-        return not part.is_mapped or have_sizes(store, part.paths, [one.size for one in part.files])
+        store, sizes = self.source.snapshot.store, [file.size for file in self.part.files]
+        return max(sizes) <= MAX_BYTES or have_sizes(store, self.part.paths, sizes)
 
     @property
     def _are_held(self) -> bool:
@@ -531,7 +532,7 @@ class SmallColumns:
         kept.taken += len(rows)
         is_read = part.holds_files and kept.taken * _READ_SHARE >= len(part.files)
         is_worth = is_read and kept.taken * _VALUE_SHARE >= part.starts[-1]
-        if not is_worth and kept.part is None:
+        if not is_worth and (kept.part is None or kept.part.paths[0] != part.paths[0]):
             return None
         return _take_pieces(self._pieces(at, kept), rows)
 

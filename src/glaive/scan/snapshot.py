@@ -412,6 +412,7 @@ class Session:
         verify = self.verification(store, "always" if store.is_local else "fetched")
         key = (store.full(path), store.reached_by, size, verify)
         found: FileReader = self.cache.get_or_load(key, load)
+        found.reader.read([])  # refuses a mapped file that was truncated since
         return found
 
     def moved(self) -> None:
