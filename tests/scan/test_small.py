@@ -1047,6 +1047,21 @@ def test_the_next_version_forgets_items_of_dictionaries_whose_rows_are_deleted(
         dataset.delete(f"id < {first + 7}")
 
 
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
+def test_few_rows_of_a_filter_have_their_system_columns(tmp_path: Path, stable: bool) -> None:
+    dataset = store(tmp_path / "t", parts(), enable_stable_row_ids=stable)
+    dataset.delete("id % 11 = 5")
+    dataset.update({"text": "'new'"}, where="id % 17 = 3")
+    names = ["_rowid", "_rowaddr", "_rowoffset"]
+    names += ["_row_created_at_version", "_row_last_updated_at_version"] if stable else []
+    every = dataset.to_table(["id", *names], fragments=dataset.get_fragments()[::-1])
+    want = {row["id"]: row for row in every.to_pylist()}
+    for condition in ("id IN (7, 75, 103, 104, 278)", "id % 50 = 3", "_rowid < 40", "id > 1000"):
+        found = dataset.to_table(["id", *names], filter=condition).to_pylist()
+        assert found == [want[row["id"]] for row in found]
+        assert len(found) == dataset.count_rows(condition)
+
+
 def test_dictionaries_within_structs_do_not_fill_their_index_type(tmp_path: Path) -> None:
     def table(first: int) -> pa.Table:
         words = [f"w{first}.{row % 10}" for row in range(100)]
