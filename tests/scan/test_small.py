@@ -1047,6 +1047,27 @@ def test_the_next_version_forgets_items_of_dictionaries_whose_rows_are_deleted(
         dataset.delete(f"id < {first + 7}")
 
 
+def test_a_filter_after_a_compaction_reads_only_the_files_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small, "_KEPT_BYTES", 1_000)
+    dataset = store(tmp_path / "t", parts())
+    dataset.to_table()
+    dataset.optimize.compact_files(target_rows_per_fragment=4 * ROWS)
+    files = len(dataset.get_fragments())
+    assert small.MIN_SMALL_FILES < files < FILES
+    read: list[int] = []
+    read_files = small.read_files
+
+    def counted(source: Any, files: Any, **options: Any) -> Any:
+        read.append(len(files))
+        return read_files(source, files, **options)
+
+    monkeypatch.setattr(small, "read_files", counted)
+    assert dataset.to_table(filter="id = 75").num_rows == 1
+    assert read == [files, 1]
+
+
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
 def test_few_rows_of_a_filter_have_their_system_columns(tmp_path: Path, stable: bool) -> None:
     dataset = store(tmp_path / "t", parts(), enable_stable_row_ids=stable)

@@ -114,8 +114,8 @@ def tidy_dictionary(array: Any, *, drop_unused: bool = False) -> Any:
 
     Indices of null items become null, and null items are dropped. Indices under nulls become 0.
     Indices outside of the items, which :func:`check_indices` leaves below nulls, become null.
-    Unused items are dropped if there are more items than values, or with ``drop_unused``. If it
-    finds none, nulls stay as they are.
+    Unused items are dropped if there are more items than values, or with ``drop_unused``. With
+    ``drop_unused``, an array that uses all items stays as it is.
     """
     kind, items, indices = array.type, array.dictionary, array.indices
     crowded = drop_unused or len(items) > len(array)

@@ -157,10 +157,10 @@ _READ_BYTES: Final = 256 * 1024
 """Average bytes of a file above which kept files are mapped instead of read."""
 
 _DECODED_FILES_BYTES: Final = 32 * 1024 * 1024
-"""Maximum bytes of all small files of a version for its decoded columns to be kept."""
+"""Maximum bytes of all small files of a version whose decoded columns are kept."""
 
 _ITEM_SHARE: Final = 4
-"""Part of the values of a kept column that the items of its dictionary may be."""
+"""Values of a kept column for each item that its dictionary may have."""
 
 _PART_BYTES: Final = 512
 """Approximate bytes of memory of the plan of one fragment."""
@@ -523,7 +523,7 @@ class SmallColumns:
     def take_kept(self, at: int, rows: Int64s) -> pa.Array | None:
         """Return some rows of a field, if its rows are kept, or filters have taken enough of them.
 
-        Filters decode columns of a few megabytes only: others are read for it.
+        Filters decode a column only if the session holds its files: other files would be read.
         """
         part = self.part
         if not part.is_kept:
@@ -551,7 +551,7 @@ class SmallColumns:
         key, snapshot = source.projection.field_keys[at], source.snapshot
         for own, file in zip(self.part.ranges, self.part.files, strict=True):
             kept = snapshot.session.cache.get(_written_key(file, snapshot)) or {}
-            piece = None if source.projection.has_extension_types else kept.get(key)
+            piece = None if source.projection.has_extension_types else kept.pop(key, None)
             pieces.append(read_singly(source, [own], at) if piece is None else piece)
         array: pa.Array = concat_arrays(pieces)
         return array
